@@ -32,6 +32,7 @@ from fedsash.system import files
 from fedsash.system.files import replace_file
 from fedsash.system.host import NEW, host, make_folders, opened, write_all
 from fedsash.vector import saved
+from support.by_default import some
 
 FACTS = {"format": 1}
 
@@ -71,7 +72,7 @@ def readable(folder: Path) -> int:
     return 0 if loaded is None else int(loaded[0])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", some(range(5), 3))
 def test_the_story_of_a_seed_is_always_the_same(seed: int) -> None:
     outcome = Case(seed).go()
     assert outcome.violations == [] and outcome.rounds > 0
@@ -158,7 +159,9 @@ PLANTED = {
 """A seed that tells each mistake, and some of its words; without the mistake nothing is violated."""
 
 
-@pytest.mark.parametrize("plant", PLANTED)
+@pytest.mark.parametrize(
+    "plant", some(PLANTED, no_sync_of_a_new_file, no_best_model_of_a_strategy, no_wait_for_clients)
+)
 def test_a_mistake_in_production_is_told(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

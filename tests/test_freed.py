@@ -15,6 +15,7 @@ import pytest
 
 import fedsash as fs
 from fedsash import Federation, network, runs
+from support.by_default import full
 from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, federation, mlp
 
 References: TypeAlias = list[weakref.ref[Any]]
@@ -64,7 +65,7 @@ def test_a_run_that_is_resumed(tmp_path: Path) -> None:
     assert are_freed(run)
 
 
-@pytest.mark.parametrize("scheduler", [network.FedAsync(), network.FedBuff(2), network.FedWindow()])
+@pytest.mark.parametrize("scheduler", [full(network.FedAsync()), network.FedBuff(2), network.FedWindow()])
 def test_a_run_on_a_network(scheduler: network.Scheduler) -> None:
     def run() -> References:
         world = federation(sampling=fs.Uniform())

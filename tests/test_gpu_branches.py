@@ -20,6 +20,7 @@ from fedsash.client import LocalTraining
 from fedsash.methods import FedAvg, Method, Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.testing import check_executor, close
+from support.by_default import full, rotated
 from support.worlds import SEQUENTIAL, SIZES, after, federation
 
 WAYS = ["one client at a time", "branches", "stacked"]
@@ -38,8 +39,7 @@ def images(norm: nn.Module, **settings: Any) -> Any:
     return federation(**defaults | settings)
 
 
-@pytest.mark.parametrize("window", [1, 3])
-@pytest.mark.parametrize("method", [FedAvg(), Scaffold()])
+@pytest.mark.parametrize("method, window", rotated([FedAvg(), Scaffold()], [1, 3]))
 def test_branches_train_as_one_client_at_a_time(method: Method, window: int, device: str) -> None:
     """With momentum and weight decay, with control variates, in unequal numbers of steps, with padded batches."""
     expected = after(images(nn.GroupNorm(2, 4), method=method, engine=SEQUENTIAL), 2)
@@ -68,7 +68,7 @@ def test_branches_count_the_statistics_of_real_samples_alone(device: str) -> Non
     assert close(after(branches, 2).w.cpu(), expected.w, 1e-12)
 
 
-@pytest.mark.parametrize("engine", [BranchEngine(), BranchEngine(block=3, window=2)])
+@pytest.mark.parametrize("engine", [full(BranchEngine()), BranchEngine(block=3, window=2)])
 def test_branches_keep_the_contract_of_executors(engine: BranchEngine) -> None:
     check_executor(engine)
 

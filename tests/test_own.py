@@ -26,6 +26,7 @@ from fedsash.testing import (
     small_federation,
 )
 from fedsash.testing.worlds import Point
+from support.by_default import full
 from support.own import Backwards, Borrows, Counts, Doubled, Everyone, PlainMean, Remembers, Signs, Slower
 
 OWN: dict[str, Any] = {
@@ -42,9 +43,9 @@ OWN: dict[str, Any] = {
     [
         pytest.param(check_average, PlainMean(), marks=pytest.mark.full),
         (check_server, Slower()),
-        (check_sampling, Everyone()),
+        full(check_sampling, Everyone()),
         (check_method, Signs()),
-        (check_executor, Backwards()),
+        full(check_executor, Backwards()),
     ],
     ids=lambda value: type(value).__name__,
 )

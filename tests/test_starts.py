@@ -10,6 +10,7 @@ import torch
 from fedsash import SWA, Broadcast, LocalTraining, Window
 from fedsash.methods import FedFA
 from fedsash.methods.schedules import Cyclic, Mild
+from support.by_default import rotated, some
 from support.worlds import after, federation
 
 ROUNDS = 5
@@ -26,7 +27,7 @@ def changed(settings: dict[str, Any], base: dict[str, Any]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("start", [1, pytest.param(2, marks=pytest.mark.full), 4])
+@pytest.mark.parametrize("start", some([1, 2, 4], 4))
 def test_an_average_observes_that_model_first(start: int) -> None:
     averages = {"window": Window(9, start=start), "swa": SWA(start)}
     for rounds in range(1, ROUNDS + 1):
@@ -36,20 +37,19 @@ def test_an_average_observes_that_model_first(start: int) -> None:
         assert counts == {max(rounds - start + 1, 0)}
 
 
-@pytest.mark.parametrize("start", [2, 4])
+@pytest.mark.parametrize("start", some([2, 4], 4))
 def test_a_broadcast_takes_that_models_place_so_the_next_round_begins_from_the_average(start: int) -> None:
     averages = {"ima": Window(3)}
     assert changed({"averages": averages, "broadcast": Broadcast("ima", start)}, {}) == [*range(start + 1, ROUNDS + 1)]
 
 
-@pytest.mark.parametrize("start", [2, 4])
-@pytest.mark.parametrize("order", ["before", "code"])
+@pytest.mark.parametrize("order, start", rotated(["before", "code"], [2, 4]))
 def test_a_broadcast_before_the_server_optimiser_makes_that_model(order: Any, start: int) -> None:
     broadcast = {"averages": {"ima": Window(3)}, "broadcast": Broadcast("ima", start, order)}
     assert changed(broadcast, {}) == [*range(start, ROUNDS + 1)]
 
 
-@pytest.mark.parametrize("start", [0, pytest.param(2, marks=pytest.mark.full), 4])
+@pytest.mark.parametrize("start", some([0, 2, 4], 4))
 def test_a_schedule_moves_the_rate_of_the_round_that_begins_from_that_model(start: int) -> None:
     for schedule in (Mild(start, "constant", decay=1.0), Cyclic(start, 2, 1e-3)):
         local = {"local": LocalTraining(lr=0.1, batch=5, schedule=schedule)}
@@ -57,7 +57,7 @@ def test_a_schedule_moves_the_rate_of_the_round_that_begins_from_that_model(star
         assert changed(local, base) == [*range(start + 1, ROUNDS + 1)]
 
 
-@pytest.mark.parametrize("start", [0, pytest.param(2, marks=pytest.mark.full), 4])
+@pytest.mark.parametrize("start", some([0, 2, 4], 4))
 def test_fedfas_loss_and_calibration_begin_in_the_round_that_begins_from_that_model(start: int) -> None:
     never = ROUNDS + 1
     for late in (FedFA(anchors_from=start, calibrate_from=never), FedFA(0.0, calibrate_from=start)):

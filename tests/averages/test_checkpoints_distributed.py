@@ -20,6 +20,7 @@ from torch import Tensor
 from fedsash.averages.checkpoints import merge_checkpoints
 from fedsash.averages.checkpoints.distributed import DistributedFolder, _Chunk, _Joined, _Record, _Stored
 from fedsash.settings.errors import FedsashError, ModelError, RunError, SettingError
+from support.by_default import full
 from support.children import status_of_child
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -159,7 +160,7 @@ def test_what_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
     refused(r"\.metadata is damaged")
 
 
-@pytest.mark.parametrize("name", [".metadata", "__0_0.distcp"])
+@pytest.mark.parametrize("name", [".metadata", full("__0_0.distcp")])
 def test_whatever_bytes_are_damaged_the_mean_is_made_or_refused_in_one_line(tmp_path: Path, name: str) -> None:
     save(tmp_path / "in", {"model": model(1), "global_step": 7})
     file = tmp_path / "in" / name

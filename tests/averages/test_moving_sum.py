@@ -67,7 +67,7 @@ def test_when_it_is_asked_changes_nothing(sizes: list[int], asked: list[bool]) -
         (10, 2),
         pytest.param(50, 2, marks=pytest.mark.slow),
         full(100, 1),
-        (1000, 0.1),
+        full(1000, 0.1),
     ],
 )
 def test_a_round_takes_two_models_at_most_and_fewer_the_more_rarely_it_is_asked(every: int, most: float) -> None:

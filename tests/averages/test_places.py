@@ -52,7 +52,7 @@ WINDOW = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=6, derandomize=True)
 @given(windows=st.lists(WINDOW, min_size=1, max_size=4), data=st.data())
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, full(torch.float32), torch.bfloat16])
 def test_all_storages_give_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, dtype: torch.dtype, windows: list[dict[str, Any]], data: st.DataObject
 ) -> None:

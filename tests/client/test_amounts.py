@@ -19,7 +19,7 @@ from fedsash.methods.sampling import Uniform
 from fedsash.methods.schedules import Mild
 from fedsash.settings.errors import SettingError
 from fedsash.testing import close
-from support.by_default import rotated
+from support.by_default import rotated, some
 from support.observing import final, go_on, start
 from support.worlds import ENGINES, VECTORISED, after, federation, sampled
 
@@ -72,7 +72,7 @@ def test_without_a_round_the_workload_is_that_of_the_mean_amount() -> None:
         assert RoundPlan.mean(local, FedAvg(), sizes).steps.tolist() == [steps]
 
 
-@pytest.mark.parametrize("name, engine", rotated(UNEQUAL, ["vectorised", "workers"]))
+@pytest.mark.parametrize("name, engine", rotated(UNEQUAL, ["vectorised", "workers"], turns=1))
 def test_every_engine_trains_unequal_clients_as_one_at_a_time(name: str, engine: str) -> None:
     """With a method and kept moments that count steps, and an aggregation that divides by them."""
     for optimiser, settings in ((SGD(0.5), {"aggregation": FedNova(), "method": Scaffold()}), (Adam(), {})):
@@ -95,7 +95,7 @@ def test_compiled_steps_train_unequal_clients_as_stacked_ones(name: str) -> None
     assert close(stacked, compiled, 1e-12)
 
 
-@pytest.mark.parametrize("name", UNEQUAL)
+@pytest.mark.parametrize("name", some(UNEQUAL, "stragglers"))
 def test_clients_report_the_steps_that_were_drawn(name: str) -> None:
     f = federation(local=LocalTraining(lr=0.1, batch=5, **UNEQUAL[name]), sampling=Uniform(4))
     with f:

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedsash.client import LocalTraining, steps
 from fedsash.methods import FedAvg, Method, Step
 from fedsash.vector.sharing import Personal
+from support.by_default import rotated
 from support.worlds import ENGINES, after, federation
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -33,8 +34,7 @@ class PlainGradient(Method):
         return step.grad(step.w)
 
 
-@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name, engine", rotated(SETTINGS, ["sequential", "vectorised"]))
 def test_a_direction_that_is_the_gradient_is_fedavg_to_the_byte(name: str, engine: str) -> None:
     ends = [
         after(federation(method=m, engine=ENGINES[engine], **SETTINGS[name]), 2) for m in (FedAvg(), PlainGradient())

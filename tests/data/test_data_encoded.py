@@ -93,7 +93,7 @@ def test_no_more_than_a_few_batches_are_begun_ahead(tmp_path: Path) -> None:
 # The same runs.
 
 
-@pytest.mark.parametrize("engine, form", rotated(ENGINES, FORMS))
+@pytest.mark.parametrize("engine, form", rotated(ENGINES, FORMS, turns=2))
 def test_a_run_on_encoded_images_has_the_bytes_of_one_on_decoded_images(tmp_path: Path, form: str, engine: str) -> None:
     FORMS[form](tmp_path)
     states = []

@@ -14,6 +14,7 @@ from fedsash import LocalEngine, LocalTraining
 from fedsash.methods import MimeLite
 from fedsash.settings.errors import SettingError
 from fedsash.testing.worlds import SEQUENTIAL, VECTORISED, small_data
+from support.by_default import some
 from support.worlds import after, federation
 
 
@@ -51,7 +52,7 @@ ACROSS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ACROSS)
+@pytest.mark.parametrize("name", some(ACROSS, "a layer"))
 def test_what_looks_across_a_batch_trains_one_client_at_a_time_with_a_line(name: str, cache: Path) -> None:
     world = federation(engine=LocalEngine(workers=1, threads=1), **ACROSS[name])
     notes = world.prepare()

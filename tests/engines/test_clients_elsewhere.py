@@ -27,7 +27,7 @@ from fedsash.server.state import State
 from fedsash.testing import check_clients
 from fedsash.vector.arrays import Ints, Vectors
 from fedsash.vector.sharing import Personal
-from support.by_default import rotated
+from support.by_default import full, rotated, some
 from support.faults import run_of
 from support.worlds import SIZES, data, federation, mlp
 
@@ -147,7 +147,7 @@ def assert_equal_to(there: State, state: State, nodes: Nodes) -> None:
                 torch.testing.assert_close(nodes.kept["", client, version][name], rows[client], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", some(METHODS, "scaffold", "mime", "fedmoswa"))
 def test_they_pass_the_check_that_users_have_for_their_own(name: str) -> None:
     check_clients(Nodes(data()), mlp(), method=METHODS[name], local=LocalTraining(lr=0.1, batch=5))
 
@@ -172,7 +172,7 @@ def test_the_check_finds_who_answers_without_being_asked() -> None:
         check_clients(AlwaysAll(data()), mlp(), local=LocalTraining(lr=0.1, batch=5))
 
 
-@pytest.mark.parametrize("name", rotated(["scaffold", "mime", "fedavg", "scaffold-I", "feddyn", "fedmoswa"], turns=2))
+@pytest.mark.parametrize("name", rotated(["scaffold", "mime", "fedavg", "scaffold-I", "feddyn", "fedmoswa"], turns=1))
 def test_without_faults_the_bytes_are_those_of_the_simulation(name: str) -> None:
     world, _ = at_nodes(METHODS[name], {})
     with world, here(METHODS[name]) as simulation:
@@ -189,7 +189,7 @@ faults = st.dictionaries(
 )
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", some(METHODS, "mime"))
 @settings(max_examples=2, derandomize=True)
 @given(faults=faults)
 def test_with_any_faults_the_run_is_that_of_those_whose_uploads_were_accepted(name: str, faults: Faults) -> None:
@@ -252,7 +252,7 @@ def test_evaluation_at_clients_that_live_elsewhere_is_that_of_the_simulation() -
         _ = asks.training_data
 
 
-@pytest.mark.parametrize("part", ["classifier", Personal("extractor", 1)], ids=str)
+@pytest.mark.parametrize("part", [full("classifier"), Personal("extractor", 1)], ids=str)
 def test_a_personal_part_stays_at_clients_that_live_elsewhere(part: Any) -> None:
     world, nodes = at_nodes(Scaffold(), {})
     settings: dict[str, Any] = {"personal": part, "evaluation": Evaluation(clients=True)}

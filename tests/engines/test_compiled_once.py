@@ -17,6 +17,7 @@ from fedsash import LocalTraining
 from fedsash.engines import LocalEngine
 from fedsash.methods import FedProx
 from fedsash.vector import private_torch
+from support.by_default import full
 from support.worlds import after, federation, mlp
 
 ENGINE = LocalEngine("vectorised", 1, 4, True, "contiguous", 1)
@@ -47,9 +48,9 @@ def trained(**settings: Any) -> Tensor:
 @pytest.mark.parametrize(
     "other",
     [
-        lambda: {"seed": 5},
+        full(lambda: {"seed": 5}),
         lambda: {"local": LocalTraining(lr=0.03, batch=4, epochs=2)},
-        lambda: {"model": mlp(seed=3)},
+        full(lambda: {"model": mlp(seed=3)}),
     ],
     ids=["another seed", "another rate", "another initial model"],
 )
@@ -81,6 +82,7 @@ class Scaled(nn.Module):
         return out
 
 
+@pytest.mark.full
 def test_a_constant_is_part_of_the_graph(compilations: list[Any]) -> None:
     for factor in (1.0, 2.0, 1.0):
         trained(model=Scaled(factor))

@@ -24,6 +24,7 @@ from fedsash.methods.server_optimisers import ServerSGD
 from fedsash.tasks import Classification
 from fedsash.testing import check_executor
 from fedsash.vector.arrays import Vectors
+from support.by_default import full, some
 from support.executors import Cluster, Own, Twice, answers, interrupted_rounds, request_of
 from support.worlds import ENGINES, EVERY_ENGINE, SIZES, SPAWNED, SPAWNED_TOO, after, data, federation, identical, mlp
 
@@ -37,8 +38,7 @@ ONE_PROCESS_AND_SEVERAL = ["sequential", "workers"]
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.full if name == "workers" else ()) for name in ENGINES]
-    + [pytest.param("own", marks=pytest.mark.full), SPAWNED_TOO, pytest.param("compiled", marks=pytest.mark.slow)],
+    [*some(ENGINES, "vectorised"), full("own"), SPAWNED_TOO, pytest.param("compiled", marks=pytest.mark.slow)],
 )
 def test_every_engine_passes_the_check_that_users_have_for_their_own(name: str) -> None:
     check_executor(ALL[name])
@@ -81,8 +81,7 @@ def test_an_executor_that_breaks_the_contract_fails_the_check_with_a_sentence() 
 @pytest.mark.parametrize(
     "name",
     [
-        *ONE_PROCESS_AND_SEVERAL,
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("vectorised", "own")),
+        *some([*ONE_PROCESS_AND_SEVERAL, "vectorised", "own"], "sequential"),
         SPAWNED_TOO,
     ],
 )

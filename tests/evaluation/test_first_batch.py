@@ -22,6 +22,7 @@ from fedsash.tasks import (
     Regression,
     Task,
 )
+from support.by_default import rotated
 from support.problems import (
     CLASSES,
     COUNTS,
@@ -44,8 +45,7 @@ from support.worlds import SEQUENTIAL
 # What people have.
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint16])
-@pytest.mark.parametrize("reader", ["none", "lstm", "transformer"])
+@pytest.mark.parametrize("reader, dtype", rotated(["none", "lstm", "transformer"], [np.int64, np.int32, np.uint16]))
 def test_token_ids_reach_an_embedding_as_integers(reader: str, dtype: Any) -> None:
     f = world(Words(reader), TOKENS.astype(dtype), Y)
     assert f.training_data.train.x.dtype == torch.int64

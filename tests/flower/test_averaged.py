@@ -41,7 +41,9 @@ def test_each_strategy_that_this_flower_ships_is_tested_or_refused() -> None:
     assert found == {*STRATEGIES, *REFUSED}
 
 
-@pytest.mark.parametrize("kind, broadcast", rotated(STRATEGIES, [None, Broadcast("wima"), Broadcast("ema", start=3)]))
+@pytest.mark.parametrize(
+    "kind, broadcast", rotated(STRATEGIES, [None, Broadcast("wima"), Broadcast("ema", start=3)], turns=9)
+)
 def test_clients_receive_and_everybody_evaluates_what_arithmetic_by_hand_says(
     kind: str, broadcast: Broadcast | None
 ) -> None:
@@ -62,7 +64,7 @@ def test_clients_receive_and_everybody_evaluates_what_arithmetic_by_hand_says(
         assert np.allclose(vector(averaged.value(name)), found[-1][name], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", some(STRATEGIES, "FedAvg", "FedAdam", "Krum", "QFedAvg"))
+@pytest.mark.parametrize("kind", some(STRATEGIES, "FedAdam", "Krum"))
 def test_without_a_broadcast_the_training_is_bitwise_that_without_averages(kind: str) -> None:
     alone, observed = Nodes(kind), Nodes(kind)
     random.seed(1)  # Flower draws the order of the nodes, on which the last digits of a sum depend

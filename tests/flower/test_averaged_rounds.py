@@ -38,7 +38,7 @@ def test_a_round_without_answers_changes_nothing_and_clients_get_the_last_model_
 
 
 @pytest.mark.parametrize(
-    "kind, broadcast", rotated(["FedAvg", "FedAvgM", "FedAdam", "FedAdagrad", "FedYogi"], [None, "wima"])
+    "kind, broadcast", rotated(["FedAvg", "FedAvgM", "FedAdam", "FedAdagrad", "FedYogi"], [None, "wima"], turns=3)
 )
 def test_after_a_model_that_is_not_finite_the_training_is_as_if_its_round_had_failed(
     kind: str, broadcast: str | None

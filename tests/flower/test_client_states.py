@@ -65,7 +65,7 @@ def test_a_client_whose_state_overflows_is_refused_as_in_the_simulation(remember
     [
         (lambda c: c * float("nan"), "refused"),
         full(lambda c: c + float("inf"), "refused"),
-        (lambda c: c.fill_(1e300), "refused"),
+        full(lambda c: c.fill_(1e300), "refused"),
         full(lambda c: c[:, :-1], "missing"),
         (lambda c: c.repeat(1, 1000), "missing"),
         full(lambda c: c.float(), "missing"),
@@ -127,7 +127,7 @@ def test_a_client_without_its_state_is_missing_alone_and_its_neighbours_on_the_n
 
 
 @pytest.mark.parametrize(
-    "said", [{"without": [-1], "why": ["x"]}, {"without": [0], "why": []}, {"without": [9], "why": [""]}]
+    "said", [full({"without": [-1], "why": ["x"]}), {"without": [0], "why": []}, full({"without": [9], "why": [""]})]
 )
 def test_a_node_that_names_other_places_than_its_clients_have_is_missing(said: dict[str, Any], tmp_path: Path) -> None:
     def mod(message: Any, context: Any, call: Any) -> Any:

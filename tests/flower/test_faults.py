@@ -162,7 +162,7 @@ def test_whatever_happens_the_run_is_that_of_those_accepted(
         assert_is_run_of(state, METHODS[name], faults, 6, folder, minimum)
 
 
-@pytest.mark.parametrize("fault", some(WHYS, "lost", "late", "failed", "wide", "other type"))
+@pytest.mark.parametrize("fault", some(WHYS, "late", "failed", "other type"))
 def test_who_can_not_be_used_is_named_with_the_reason(fault: str, tmp_path: Path) -> None:
     with world_of(Faulty(tmp_path, {(0, client): fault for client in range(0, 6, 2)}), Scaffold()) as world:
         _, report = world.round(world.start())
@@ -261,7 +261,7 @@ def test_a_version_that_is_not_there_is_missing_by_name(tmp_path: Path) -> None:
     assert f"client {ids[0]} has no state of round 1 here" in str(answers[0].why)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("run", some(["../../etc", "a/b", "", "..", "x" * 65], "../../etc", "", ".."))
+@pytest.mark.parametrize("run", some(["../../etc", "a/b", "", "..", "x" * 65], "../../etc"))
 def test_the_id_of_a_run_can_not_lead_out_of_the_folder(run: str, tmp_path: Path) -> None:
     with world_of(Faulty(tmp_path / "inside", {}), Scaffold()) as world:
         state = world.start()
@@ -296,7 +296,7 @@ def test_a_message_that_was_not_stored_does_not_move_the_others(tmp_path: Path) 
     assert torch.equal(*models)
 
 
-@pytest.mark.parametrize("without", some([[False], [True], [0.0], ["0"], [1], [-1]], [True], [-1]), ids=str)
+@pytest.mark.parametrize("without", some([[False], [True], [0.0], ["0"], [1], [-1]], [-1]), ids=str)
 def test_a_node_that_leaves_out_what_it_does_not_hold_is_missing(without: list[Any], tmp_path: Path) -> None:
     def mod(message: Any, context: Any, call: Any) -> Any:
         reply = call(message, context)

@@ -31,7 +31,7 @@ from support.flower import WAITING, assert_same, both, grid, here, there
 from support.worlds import SIZES, data, mlp
 
 AVERAGES = {"w": Window(3), "ema": EMA(0.9)}
-SHOWN = ("scaffold-II", "feddyn-samples", "mime", "fedfa", "fedmoswa-I")
+SHOWN = ("scaffold-II", "mime")
 """Methods that differ in what travels beside the model: variates, multipliers, a probe, anchors, two models."""
 WHOSE = {"fednova": "scaffold-II", "fednova-steps": "feddyn", "fedgma": "feddyn", "fedgma-hard": "scaffold-II"}
 """The method with which an aggregation is tried by default, if it is not FedAvg."""
@@ -46,20 +46,20 @@ def test_every_method_trains_bitwise_as_in_the_simulation(name: str, state: str,
     "name, method",
     by_default(
         (pytest.param(*pair) for pair in product([*AGGREGATIONS][1:], ["fedavg", "scaffold-II", "feddyn"])),
-        lambda name, method: method == WHOSE.get(name, "fedavg"),
+        lambda name, method: name in ("fednova-steps", "fedgma") and method == WHOSE[name],
     ),
 )
 def test_every_aggregation_gets_the_same_uploads_and_efforts(name: str, method: str, tmp_path: Path) -> None:
     assert_same(*both(tmp_path, 2, aggregation=AGGREGATIONS[name], method=METHODS[method], averages=AVERAGES))
 
 
-@pytest.mark.parametrize("name", some([*SERVERS][1:], "momentum", "yogi"))
+@pytest.mark.parametrize("name", some([*SERVERS][1:], "yogi"))
 def test_every_server_optimiser_moves_alike(name: str, tmp_path: Path) -> None:
     broadcast = Broadcast("w", 2)
     assert_same(*both(tmp_path, 3, server=SERVERS[name], method=Scaffold(), averages=AVERAGES, broadcast=broadcast))
 
 
-@pytest.mark.parametrize("name", [*SAMPLINGS][1:])
+@pytest.mark.parametrize("name", some([*SAMPLINGS][1:], "weighted", "dropout"))
 def test_every_sampling_asks_the_same_clients(name: str, tmp_path: Path) -> None:
     assert_same(*both(tmp_path, 3, sampling=SAMPLINGS[name], method=Scaffold()))
 
@@ -80,7 +80,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name, state", rotated(OTHERS, ["at nodes", "travels"]))
+@pytest.mark.parametrize("name, state", rotated(OTHERS, ["at nodes", "travels"], turns=3))
 def test_other_settings_of_a_training_reach_the_nodes(name: str, state: str, tmp_path: Path) -> None:
     assert_same(*both(tmp_path, 3, state == "at nodes", averages=AVERAGES, **OTHERS[name]))
 
@@ -105,7 +105,9 @@ def test_a_test_set_that_the_model_does_not_take_is_refused_before_the_first_rou
         Federation(nn.Linear(3, 3), clients)
 
 
-@pytest.mark.parametrize("buffers, state", rotated(["average", "local", "local_norm"], ["travels", "at nodes"]))
+@pytest.mark.parametrize(
+    "buffers, state", rotated(["average", "local", "local_norm"], ["travels", "at nodes"], turns=2)
+)
 def test_statistics_of_batch_norm_travel_or_stay_as_in_the_simulation(buffers: str, state: str, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)).double()
     settings = {"model": model, "buffers": buffers, "local": LocalTraining(batch="full")}
@@ -123,7 +125,7 @@ EVALUATIONS = {
 PARTS: dict[str, Any] = {"personal": "classifier", "common": ()}
 
 
-@pytest.mark.parametrize("name, whose", rotated(EVALUATIONS, PARTS))
+@pytest.mark.parametrize("name, whose", rotated(EVALUATIONS, PARTS, turns=2))
 def test_clients_score_models_as_in_the_simulation(name: str, whose: str, tmp_path: Path) -> None:
     samples, part = data().deal_test(3), PARTS[whose]
     simulated = here(evaluation=EVALUATIONS[name], averages=AVERAGES, personal=part, data=samples)
@@ -160,7 +162,7 @@ CONTRACTS: dict[str, Any] = {"fedavg": FedAvg(), "scaffold": Scaffold(), "mime":
     "name, remember",
     by_default(
         (pytest.param(*pair) for pair in product(CONTRACTS, [True, False])),
-        lambda name, remember: name == ("scaffold" if remember else "mime"),
+        lambda name, remember: remember and name == "scaffold",
     ),
 )
 def test_they_keep_the_contract_of_clients(name: str, remember: bool, tmp_path: Path) -> None:

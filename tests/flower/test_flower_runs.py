@@ -68,7 +68,7 @@ def test_the_records_and_models_of_a_run_are_those_of_the_simulation(method: Met
 @pytest.mark.parametrize(
     "after, state",
     [
-        *rotated([1, 4], ["travels", "at nodes"]),
+        *rotated([1, 4], ["travels", "at nodes"], turns=1),
         *(pytest.param(*pair, marks=pytest.mark.slow) for pair in product([3, 5], ["travels", "at nodes"])),
     ],
 )

@@ -23,6 +23,7 @@ from fedsash.server.federation import Federation
 from fedsash.settings.errors import SettingError
 from fedsash.tasks import F1, TorchMetric
 from fedsash.testing import examples
+from support.by_default import some
 from support.choices import METHODS
 from support.worlds import data, federation, mlp
 
@@ -59,7 +60,11 @@ def chosen(name: str) -> dict[str, Any]:
     return {"metrics": {"auroc": TorchMetric("classification.MulticlassAUROC", {"num_classes": 3})}}
 
 
-@pytest.mark.parametrize("name", [*CHOICES, "library"])
+SHOWN = ("method scaffold-I", "method fedmoswa-II", "optimiser adamw", "schedule cyclic")
+SHOWN += ("nested", "evaluation", "personal", "metrics", "a metric called class", "library")
+
+
+@pytest.mark.parametrize("name", some([*CHOICES, "library"], *SHOWN))
 def test_what_is_sent_is_what_is_built(name: str) -> None:
     world = federation(**chosen(name))
     right, found = training_of(world), sent(world, module=mlp())

@@ -44,6 +44,10 @@ def loaded(path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     return load(path, [] if own else engine, own_code=own)
 
 
+RARELY = ("adaptive_broadcast", "digits", "federation", "personal", "swa_cyclic", "trace")
+"""Those whose like are trained by default here or by `test_cli.py`."""
+
+
 @pytest.mark.parametrize("path", WITHOUT_DOWNLOAD, ids=lambda p: p.stem)
 def test_examples_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = loaded(path, monkeypatch)
@@ -52,7 +56,7 @@ def test_examples_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(p, marks=pytest.mark.full if p.stem == "federation" else ()) for p in WITHOUT_DOWNLOAD],
+    [pytest.param(p, marks=pytest.mark.full if p.stem in RARELY else ()) for p in WITHOUT_DOWNLOAD],
     ids=lambda p: p.stem,
 )
 def test_examples_train(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,14 @@ from fedsash.methods import AdaBest, FedAvg, FedDyn, FedProx, LocalRun, RoundMea
 from fedsash.methods.sampling import FixedClients, Uniform
 from fedsash.methods.schedules import Exponential
 from fedsash.vector.arrays import Vectors
+from support.by_default import rotated
 from support.worlds import after, federation, quadratic_federation
 
 UNIFORM = FedAvg(weighting="uniform")
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("count", [1, 4, 6])
+@pytest.mark.parametrize("count, weighting", rotated([1, 4, 6], ["uniform", "samples"]))
 def test_feddyns_h_is_the_mean_of_all_g_after_every_round(count: int, weighting: Any) -> None:
     f = federation(method=FedDyn(0.1, weighting=weighting), sampling=Uniform(count))
     state = f.start()

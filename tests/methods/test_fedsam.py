@@ -17,6 +17,7 @@ from fedsash.methods.sampling import FixedClients, Uniform
 from fedsash.server.federation import Federation
 from fedsash.vector.arrays import Vectors
 from fedsash.vector.layout import Layout
+from support.by_default import full
 from support.worlds import Point, after, data, federation, mlp
 
 ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01))
@@ -79,9 +80,9 @@ def linear(distance: Tensor, y: Tensor) -> Tensor:
     [
         (FedSAM(0.0), FedAvg()),
         (FedASAM(0.0), FedAvg()),
-        (MoFedSAM(0.3, 0.0), FedCM(0.3)),
+        full(MoFedSAM(0.3, 0.0), FedCM(0.3)),
         (MoFedSAM(1.0, 0.2), FedSAM(0.2, weighting="uniform")),
-        (MoFedSAM(1.0, 0.0), UNIFORM),
+        full(MoFedSAM(1.0, 0.0), UNIFORM),
         (FedLESAM(0.0), UNIFORM),
     ],
     ids=repr,

@@ -50,6 +50,7 @@ from fedsash.methods import (
 )
 from fedsash.methods.sampling import Uniform
 from fedsash.server.federation import Federation
+from support.by_default import full, some
 from support.worlds import Point, after, federation, quadratic_federation, quadratics
 
 A, B, START = np.array([1.0, 3.0, 0.5]), np.array([0.0, 1.2, -2.0]), 2.0
@@ -73,13 +74,13 @@ def without_correction(mu: float = 0.0, eta: float = ETA) -> float:
 @pytest.mark.parametrize(
     "method",
     [
-        Scaffold("I"),
+        full(Scaffold("I")),
         Scaffold("II"),
         FedDyn(1.0),
-        Mime(0.0),
+        full(Mime(0.0)),
         pytest.param(Mime(0.6), marks=pytest.mark.slow),
-        Mime(0.6, damped=False),
-        FedMoSWA(0.2, 1.5, 0.4, "I"),
+        full(Mime(0.6, damped=False)),
+        full(FedMoSWA(0.2, 1.5, 0.4, "I")),
         pytest.param(FedMoSWA(0.2, 1.5, 0.4, "II"), marks=pytest.mark.full),
         FedMoSWA(0.5, 0.7, 0.4),
     ],
@@ -91,7 +92,7 @@ def test_with_all_clients_it_reaches_the_global_optimum(method: Method, rounds: 
 
 
 @LONG
-@pytest.mark.parametrize("method", [Scaffold("I"), Scaffold("II"), FedDyn(1.0)], ids=repr)
+@pytest.mark.parametrize("method", [full(Scaffold("I")), Scaffold("II"), FedDyn(1.0)], ids=repr)
 def test_with_some_clients_it_reaches_the_global_optimum(method: Method, rounds: int, near: float) -> None:
     assert float(after(world(method, clients=2), rounds).w) == pytest.approx(OPTIMUM, abs=near)
 
@@ -99,7 +100,7 @@ def test_with_some_clients_it_reaches_the_global_optimum(method: Method, rounds:
 MOVES_ON = [FedAvg(), FedProx(0.8), FedACG(0.5, 0.8), FedCM(0.5), AdaBest(0.4, 0.3), Mime(0.0), FedMoSWA(0.5, 0.7, 0.4)]
 
 
-@pytest.mark.parametrize("method", MOVES_ON, ids=repr)
+@pytest.mark.parametrize("method", some(MOVES_ON, FedAvg(), AdaBest(0.4, 0.3), Mime(0.0)), ids=repr)
 def test_with_some_clients_it_moves_on_for_ever(method: Method) -> None:
     f = world(method, clients=2)
     state, places = after(f, 20), []
@@ -113,10 +114,10 @@ def test_with_some_clients_it_moves_on_for_ever(method: Method) -> None:
     "method, point",
     [
         (FedAvg(), without_correction()),
-        (FedProx(0.8), without_correction(mu=0.8)),
-        (FedACG(0.5, 0.0), without_correction()),
+        full(FedProx(0.8), without_correction(mu=0.8)),
+        full(FedACG(0.5, 0.0), without_correction()),
         (FedACG(0.5, 0.8), without_correction(mu=0.8)),
-        (FedCM(0.5), without_correction(eta=0.5 * ETA)),
+        full(FedCM(0.5), without_correction(eta=0.5 * ETA)),
         (AdaBest(0.4, 0.3), (A @ B + 3 * 0.4 * 0.7 * START) / (A.sum() + 3 * 0.4 * 0.7)),
     ],
     ids=repr,
@@ -130,7 +131,7 @@ def test_it_stops_beside_the_optimum_at_its_analytic_point(
 
 
 @LONG
-@pytest.mark.parametrize("method", [FedAvg(), FedProx(0.8), FedACG(0.5, 0.8)], ids=repr)
+@pytest.mark.parametrize("method", [FedAvg(), full(FedProx(0.8)), FedACG(0.5, 0.8)], ids=repr)
 def test_with_one_local_step_it_reaches_the_optimum_after_all(method: Method, rounds: int, near: float) -> None:
     assert float(after(world(method, steps=1), 2 * rounds).w) == pytest.approx(OPTIMUM, abs=near)
 

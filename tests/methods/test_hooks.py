@@ -27,7 +27,7 @@ from fedsash.methods import (
 from fedsash.settings.errors import SettingError
 from fedsash.vector.arrays import Vectors
 from fedsash.vector.layout import Layout
-from support.by_default import rotated
+from support.by_default import rotated, some
 from support.worlds import ENGINES, after, federation
 
 
@@ -89,7 +89,11 @@ OTHERWISE = (Scaffold(option="I"), Scaffold(option="raw"), FedMoSWA(option="I"),
 """Methods with other settings, on which their gradients over all samples depend."""
 
 
-@pytest.mark.parametrize("method", [*(make() for make in METHODS.values()), *OTHERWISE], ids=repr)
+@pytest.mark.parametrize(
+    "method",
+    some([*(make() for make in METHODS.values()), *OTHERWISE], FedAvg(), Mime(), *OTHERWISE),
+    ids=repr,
+)
 def test_a_method_says_whether_it_takes_gradients_over_all_samples(
     method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +200,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("engine, number", rotated(ENGINES, range(len(REFUSED))))
+@pytest.mark.parametrize("engine, number", rotated(ENGINES, range(len(REFUSED)), turns=3))
 def test_what_pytorch_would_spread_or_a_round_would_lose_is_refused(engine: str, number: int) -> None:
     method, message = REFUSED[number]
     with pytest.raises(SettingError, match=message):

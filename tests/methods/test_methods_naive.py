@@ -13,6 +13,7 @@ from fedsash.methods.schedules import Exponential
 from fedsash.methods.server_optimisers import ServerSGD
 from fedsash.server.federation import Federation
 from support.accounts import ADABEST, FA, SAMPLES, STEP, TRAINING, UNIFORM, world
+from support.by_default import by_default
 from support.choices import chequered
 from support.naive import KINDS, run
 from support.worlds import ENGINES
@@ -113,9 +114,10 @@ ROUNDS = pytest.mark.parametrize("rounds", [3, pytest.param(6, marks=pytest.mark
 
 
 def full_if_rare(pair: Any) -> Any:
-    """In full only, if it is another weighting of a method that has nothing to do with weights."""
+    """In full only: another weighting of a method that has nothing to do with weights, and more options in workers."""
     kind, options = pair.values[0]
     rare = "weighting" in options and kind not in ("fedavg", "scaffold", "feddyn", "adabest")
+    rare = rare or (pair.values[1] == "workers" and [name for name, _ in CASES].count(kind) > 1 and kind != "scaffold")
     return pytest.param(*pair.values, marks=pytest.mark.full) if rare and not pair.marks else pair
 
 
@@ -134,7 +136,11 @@ def test_methods_that_change_the_update_equal_the_naive_account_with_server_mome
 
 
 @ROUNDS
-@pytest.mark.parametrize("case, engine", chequered(AGGREGATED, ENGINES, of=3), ids=name_of)
+@pytest.mark.parametrize(
+    "case, engine",
+    by_default(chequered(AGGREGATED, ENGINES, of=3), lambda case, engine: engine != "workers"),
+    ids=name_of,
+)
 def test_every_aggregation_equals_the_naive_account(case: Any, engine: str, rounds: int) -> None:
     kind, options, rule, settings = case
     f = trained(METHODS[kind](**options), engine, aggregation=AGGREGATIONS[rule](**settings))

@@ -15,6 +15,7 @@ from fedsash.methods.sampling import Uniform
 from fedsash.methods.schedules import Exponential
 from fedsash.server.federation import Federation
 from fedsash.vector.arrays import Vectors
+from support.by_default import full, rotated
 from support.worlds import SIZES, after, federation, mlp, quadratic_federation
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.1, batch="full")
@@ -35,10 +36,10 @@ def global_gradient(f: Federation, w: Tensor) -> Tensor:
     "method, limit",
     [
         (FedCM(1.0), UNIFORM),
-        (FedACG(0.0, 0.0), UNIFORM),
+        full(FedACG(0.0, 0.0), UNIFORM),
         (FedACG(0.0, 0.3), FedProx(0.3, weighting="uniform")),
         (MimeLite(0.0), UNIFORM),
-        (MimeLite(0.0, damped=False), UNIFORM),
+        full(MimeLite(0.0, damped=False), UNIFORM),
     ],
     ids=repr,
 )
@@ -74,8 +75,7 @@ def test_fedcms_first_round_is_fedavg_with_alpha_times_the_rate() -> None:
     close(after(federation(method=FedCM(0.3)), 1).w, slow)
 
 
-@pytest.mark.parametrize("lam", [0.0, 0.5, 0.9])
-@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize("beta, lam", rotated([0.0, 0.3], [0.0, 0.5, 0.9]))
 def test_fedacgs_model_is_the_mean_of_the_clients_whatever_lam_and_beta(lam: float, beta: float) -> None:
     seen: list[Tensor] = []
 
@@ -132,7 +132,7 @@ def test_mime_clients_with_equal_hessians_stay_together_and_descend_on_the_mean(
     assert seen[-3:] == pytest.approx([expected] * 3, abs=1e-14)
 
 
-@pytest.mark.parametrize("kind", [Mime, MimeLite])
+@pytest.mark.parametrize("kind", [full(Mime), MimeLite])
 def test_undamped_momentum_is_the_damped_one_with_a_longer_step(kind: Any) -> None:
     """m and the direction are 1/(1 - beta) times as large, so a rate (1 - beta) times as high gives the same models."""
     damped = after(federation(method=kind(0.6), local=LocalTraining(lr=0.1, batch=5, epochs=2)), 4)

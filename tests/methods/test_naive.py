@@ -12,6 +12,7 @@ from torch import nn
 from fedsash.client import LocalTraining
 from fedsash.methods.sampling import Uniform
 from support.accounts import CLIENT, FA, PLAIN, UNIFORM, naive, net, same, world
+from support.by_default import some
 from support.naive import CLASSIFIER, KINDS, Array, Net, aggregate, cross_entropy, normaliser, run
 from support.worlds import SIZES
 
@@ -92,9 +93,10 @@ LIMITS: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("fedavg", {"aggregation": "fedgma", "threshold": 0.0, "mask": "soft"}, "fedavg", {}),
     ("fedavg", {"aggregation": "fedgma", "threshold": 0.0, "mask": "hard"}, "fedavg", {}),
 ]
+SHOWN = ("fedprox", "adabest", "mime", "mofedsam", "fedfa", "ewc")
 
 
-@pytest.mark.parametrize("kind, options, other, others", LIMITS)
+@pytest.mark.parametrize("kind, options, other, others", some((pytest.param(*one) for one in LIMITS), *SHOWN))
 def test_in_its_limit_a_naive_method_is_another(
     kind: str, options: dict[str, Any], other: str, others: dict[str, Any]
 ) -> None:

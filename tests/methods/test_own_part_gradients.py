@@ -14,7 +14,7 @@ from fedsash.methods.sampling import Uniform
 from fedsash.server.federation import Federation
 from fedsash.testing import close
 from fedsash.vector.sharing import Personal
-from support.by_default import rotated
+from support.by_default import rotated, some
 from support.norms import with_norm
 from support.personal import SIZES, personal
 from support.worlds import ENGINES, EVERY_ENGINE, after, data
@@ -40,7 +40,7 @@ def of_everyone(own: str, **settings: Any) -> Federation:
     return OWN[own](**{"sampling": Uniform(len(SIZES)), "local": ONE_STEP, "averages": {}} | settings)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("engine, own, name", rotated(ENGINES, TOGETHER, WITH_OPTIONS))
+@pytest.mark.parametrize("engine, own, name", rotated(ENGINES, TOGETHER, WITH_OPTIONS, turns=2))
 def test_with_one_full_batch_step_options_one_and_two_agree(engine: str, own: str, name: str) -> None:
     """Both are the gradient that this step took, at the received model with what the client had of its own."""
     make = WITH_OPTIONS[name]
@@ -51,13 +51,13 @@ def test_with_one_full_batch_step_options_one_and_two_agree(engine: str, own: st
     assert close(one, two, 1e-13) and float(one.norm()) > 0.1
 
 
-@pytest.mark.parametrize("own", TOGETHER)
+@pytest.mark.parametrize("own", some(TOGETHER, "local_norm"))
 def test_with_one_full_batch_step_mimelite_is_fedcm(own: str) -> None:
     lite, cm = (after(of_everyone(own, method=method), 3).w for method in (MimeLite(0.5), FedCM(0.5)))
     assert close(lite, cm, 1e-13)
 
 
-@pytest.mark.parametrize("engine, own", [*rotated(ENGINES, OWN), *SPAWNED_TOO])
+@pytest.mark.parametrize("engine, own", [*rotated(ENGINES, OWN, turns=2), *SPAWNED_TOO])
 def test_mime_sgd_of_one_client_is_gradient_descent(own: str, engine: str) -> None:
     """What corrects the gradient is the same twice, so nothing is left of it."""
     settings: dict[str, Any] = {"data": data((12,)), "sampling": Uniform(1), "local": STEPS}
@@ -66,7 +66,7 @@ def test_mime_sgd_of_one_client_is_gradient_descent(own: str, engine: str) -> No
     assert close(mime.w, plain.w, 1e-12) and close(mime.client_state["own"], plain.client_state["own"], 1e-12)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", some(ENGINES, "vectorised"))
 def test_batchnorm_that_stays_moves_with_the_body_where_the_head_trains_alone(engine: str) -> None:
     """FedRep with FedBN: the head takes its step, and then all else takes one, in plain PyTorch."""
     local = LocalTraining(lr=0.1, batch="full", epochs=1)

@@ -66,7 +66,7 @@ def test_the_sum_is_divided_by_the_expected_number_of_clients_whoever_answers() 
     assert float(moved.w[0]) == pytest.approx(drawn / 2)
 
 
-@pytest.mark.parametrize("engine, method", rotated(ENGINES, [UNIFORM, FedProx(0.3, weighting="uniform")]))
+@pytest.mark.parametrize("engine, method", rotated(ENGINES, [UNIFORM, FedProx(0.3, weighting="uniform")], turns=2))
 def test_with_an_infinite_norm_it_is_the_uniform_mean_bitwise(method: Any, engine: str) -> None:
     settings = {"method": method, "engine": ENGINES[engine]}
     plain = after(federation(**settings), 2)

@@ -140,13 +140,21 @@ def check_gradients(models: list[nn.Module], shape: tuple[int, ...]) -> None:
                 torch.testing.assert_close(together[c], alone(w[c : c + 1], client_batch, {})[0], rtol=1e-8, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LARGE else ()) for n in SMALL])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n in LARGE else full(n) if n == "mobilenet_v2_gn" else n
+        for n in SMALL
+    ],
+)
 def test_clients_side_by_side_have_the_gradients_of_clients_one_by_one_in_either_memory_format(name: str) -> None:
     options = {"width": 0.5} if name == "mobilenet_v2_gn" else {}
     check_gradients([make(name, SMALL[name], seed=seed, **options).double() for seed in (1, 2)], SMALL[name])
 
 
-@pytest.mark.parametrize("name", [full(n) if n in ("vgg11_gn", "resnet18_gn") else n for n in SMALL])
+@pytest.mark.parametrize(
+    "name", [full(n) if n in ("alexnet_gn", "vgg11_gn", "resnet18_gn", "mobilenet_v2_gn") else n for n in SMALL]
+)
 def test_the_last_linear_layer_classifies_the_features(name: str) -> None:
     model = make(name, SMALL[name], classes=7).double().eval()
     x = torch.randn(3, *SMALL[name], dtype=torch.float64)

@@ -11,7 +11,7 @@ from test_models import make, parameters
 from torch import nn
 
 from fedsash.models import MODELS
-from support.by_default import rotated
+from support.by_default import full, rotated
 
 
 def on_meta(name: str, shape: tuple[int, ...], classes: int, **options: object) -> nn.Module:
@@ -108,7 +108,7 @@ def test_fedswas_resnet18_is_imas_trunk_with_another_head() -> None:
     assert trunk == [p.shape for p in ima.get_submodule("features.0").parameters()]
 
 
-@pytest.mark.parametrize(("name", "shape"), [("digit_five_cnn", (3, 8, 8)), ("resnet18_gn", (3, 4, 4))])
+@pytest.mark.parametrize(("name", "shape"), [("digit_five_cnn", (3, 8, 8)), full("resnet18_gn", (3, 4, 4))])
 def test_the_start_of_every_variant_is_a_function_of_the_seed(name: str, shape: tuple[int, ...]) -> None:
     variant = "fedswa" if name == "resnet18_gn" else "paper"
     first, again, other = (parameters(make(name, shape, seed=seed, variant=variant)) for seed in (1, 1, 2))

@@ -16,7 +16,7 @@ from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Link, Netwo
 from fedsash.network.schedulers import Scheduler, Synchronous
 from fedsash.settings.errors import RunError
 from fedsash.vector.arrays import Vectors
-from support.by_default import rotated
+from support.by_default import rotated, some
 from support.observing import final, observed, rows, start
 from support.worlds import data
 
@@ -55,7 +55,7 @@ def test_a_fork_keeps_how_long_messages_are(tmp_path: Path) -> None:
         start(driver("deadline", method=Twice()), 6, tmp_path / "other", fork=Fork(tmp_path / "source", 3))
 
 
-@pytest.mark.parametrize("how, name", rotated(OTHER_EVENTS, ["deadline", "own"]))
+@pytest.mark.parametrize("how, name", some(rotated(OTHER_EVENTS, ["deadline", "own"]), "seed is 3 there and 6 here"))
 def test_a_fork_keeps_what_its_past_on_a_network_depends_on(name: str, how: str, tmp_path: Path) -> None:
     start(driver(name), 6, tmp_path / "source", until=3)
     fork = {"fork": Fork(tmp_path / "source", 3)}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simpy import Environment
 
 from fedsash.network.links import Channel, Link, Transfer
-from support.by_default import full
+from support.by_default import full, some
 
 Floats = NDArray[np.float64]
 RATE = 5.0
@@ -78,7 +78,7 @@ def test_first_come_waiting_is_that_of_mm1_and_md1_within_three_standard_errors(
     assert error < 0.1 * expected and abs(mean - expected) < 3 * error
 
 
-@pytest.mark.parametrize("queue", SIZES)
+@pytest.mark.parametrize("queue", some(SIZES, "constant", "two kinds"))
 def test_fair_sojourn_depends_on_the_mean_size_alone_within_three_standard_errors(queue: str) -> None:
     """M/G/1 processor sharing: E[T] = E[S] / (1 - rho), whatever the distribution of the sizes."""
     sizes, load = SIZES[queue], 0.6

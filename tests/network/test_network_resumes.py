@@ -128,7 +128,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("name", some(["probes", "own", "guard", "fedbuff"], "probes", "fedbuff"))
+@pytest.mark.parametrize("name", some(["probes", "own", "guard", "fedbuff"], "fedbuff"))
 def test_an_exception_anywhere_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, stopped, go = tmp_path / "whole", tmp_path / "stopped", start
     start(driver(name), 8, whole, every=3)

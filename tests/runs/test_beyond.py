@@ -15,6 +15,7 @@ from fedsash.methods.sampling import Uniform
 from fedsash.methods.schedules import Chained, Constant, Cosine, Cyclic
 from fedsash.network import Asynchronous, FedBuff, Network
 from fedsash.runs import RunningSums
+from support.by_default import full, some
 from support.observing import final, go_on, observed, start
 from support.worlds import SEQUENTIAL, federation
 
@@ -92,7 +93,7 @@ def test_a_schedule_of_each_clients_trainings_may_begin_in_few_steps(caplog: pyt
     assert caplog.messages == ["local.schedule: Cyclic starts at 5, after the 4 rounds of this run"]
 
 
-@pytest.mark.parametrize("settings, line", UNSENT)
+@pytest.mark.parametrize("settings, line", [*UNSENT[::2], *(full(*one) for one in UNSENT[1::2])])
 def test_what_no_client_receives_or_does_is_named(
     settings: dict[str, Any], line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -104,7 +105,10 @@ def test_what_no_client_receives_or_does_is_named(
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "3", "{", '{"workers": 1', "[" * 5000, "1" * 5000, '[{"kind": "sequential"}]']
+    "content",
+    some(
+        ["", "[]", "3", "{", '{"workers": 1', "[" * 5000, "1" * 5000, '[{"kind": "sequential"}]'], "", "3", "[" * 5000
+    ),
 )
 def test_an_engine_file_that_is_damaged_is_named(content: str, tmp_path: Path) -> None:
     start(observed(engine=SEQUENTIAL), 2, tmp_path)

@@ -61,6 +61,7 @@ FINISHED += [(Federation, "learn", "after"), (Records, "append", "before"), (Rec
 
 FULL = [(ServerRound, "ask", "after"), (ServerRound, "collect", "before"), (ServerRound, "observe", "before")]
 FULL += [(SumRecorder, "observe", "before"), (Federation, "evaluate", "after"), (Federation, "learn", "before")]
+FULL += [(ServerRound, "collect", "after"), (ServerRound, "step", "after"), (Records, "append", "before")]
 """Whose neighbours are tried by default."""
 
 

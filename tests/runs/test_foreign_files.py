@@ -10,6 +10,7 @@ import pytest
 from fedsash.lab.cli import main
 from fedsash.runs import resume, run
 from fedsash.settings.errors import FedsashError, RunError
+from support.by_default import full
 from support.worlds import federation
 
 EXPERIMENT = """
@@ -43,7 +44,9 @@ def test_an_experiment_file_called_config_is_not_replaced_by_its_own_run(
     assert (tmp_path / "config.toml").read_text() == EXPERIMENT
 
 
-@pytest.mark.parametrize("content", ['{"files": ["a.txt"]}', '{"files": {"exp.toml": [[1, 2]]}}', '["a.txt"]', "{"])
+@pytest.mark.parametrize(
+    "content", [full('{"files": ["a.txt"]}'), '{"files": {"exp.toml": [[1, 2]]}}', full('["a.txt"]'), "{"]
+)
 def test_an_index_of_another_program_is_neither_replaced_nor_in_the_way(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from fedsash.methods import Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.methods.server_optimisers import FedAdam
 from fedsash.vector.saved import saved_rounds
-from support.by_default import rotated
+from support.by_default import full, rotated
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, interrupting, observed, rows, start
 from support.personal import personal
 from support.worlds import data, federation, mlp
@@ -64,7 +64,7 @@ def test_a_fork_goes_on_as_its_source(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "average, broadcasts", rotated(["window", "ema", "swa"], [("after", 4), ("after", 5), ("before", 5)])
+    "average, broadcasts", rotated(["window", "ema", "swa"], [("after", 4), ("after", 5), ("before", 5)], turns=2)
 )
 def test_a_fork_that_broadcasts_is_the_run_that_fed_from_there_on(
     average: str, broadcasts: tuple[Any, int], source: Path, tmp_path: Path
@@ -79,7 +79,7 @@ def test_a_fork_that_broadcasts_is_the_run_that_fed_from_there_on(
     assert rows(tmp_path / "fork")[: len(server_state)] == server_state
 
 
-@pytest.mark.parametrize(("order", "broadcast_start"), [("after", 4), ("before", 5)])
+@pytest.mark.parametrize(("order", "broadcast_start"), [("after", 4), full("before", 5)])
 def test_a_fork_whose_broadcast_should_have_begun_before_broadcasts_from_the_fork_on(
     order: Any, broadcast_start: int, source: Path, tmp_path: Path
 ) -> None:
@@ -206,7 +206,7 @@ def test_a_fork_has_the_kept_states_of_the_run_that_it_continues(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "here",
-    [{"seed": 1}, {"evaluation": Evaluation(every=2, held_out=0.4)}, {"data": data((9, 12, 7, 20, 8, 4))}],
+    [{"seed": 1}, full({"evaluation": Evaluation(every=2, held_out=0.4)}), {"data": data((9, 12, 7, 20, 8, 4))}],
     ids=str,
 )
 def test_a_fork_with_other_samples_begins_its_evaluations_anew_and_says_why(

@@ -18,6 +18,7 @@ from fedsash.lab.cli import main
 from fedsash.runs import Result
 from fedsash.runs.summaries import GOAL, goal_of
 from fedsash.tasks import Criterion
+from support.by_default import full
 from support.json_files import content_of
 from support.observing import Evaluated, final, go_on, rows, start
 from support.regression import regression
@@ -189,7 +190,9 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
     return code, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", ["{", "{}", '{"name": "rmse", "better": "lower", "share": false, "target": "low"}'])
+@pytest.mark.parametrize(
+    "content", ["{", full("{}"), '{"name": "rmse", "better": "lower", "share": false, "target": "low"}']
+)
 def test_a_damaged_goal_is_one_line_and_the_next_session_writes_it_again(
     content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from fedsash.extend import Average
 from fedsash.optimisers import FedAdagrad
 from fedsash.runs import Checkpoint
 from fedsash.testing import identical
+from support.by_default import full, some
 from support.observing import final, go_on, start
 from support.worlds import federation
 
@@ -34,7 +35,7 @@ OTHERS: dict[str, tuple[Average, Average]] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", some(OTHERS, "start of an EMA", "every"))
 def test_an_average_with_other_settings_is_refused_by_a_resume_and_begins_anew_in_a_fork(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -115,7 +116,7 @@ def test_one_average_of_the_source_goes_on_in_one_of_ours(tmp_path: Path) -> Non
         start(world(a=Window(2), w=Window(2)), 4, tmp_path / "f", fork=Fork(tmp_path / "a", 2, {"a": "w"}))
 
 
-@pytest.mark.parametrize("keep", [(), (4,)])
+@pytest.mark.parametrize("keep", [(), full((4,))])
 def test_what_a_fork_keeps_changes_none_of_its_averages(keep: tuple[int, ...], tmp_path: Path) -> None:
     """The source had lost the window in between, which an older state still has."""
     start(world(w=Window(3)), 4, tmp_path / "a", every=2)

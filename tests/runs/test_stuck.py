@@ -13,6 +13,7 @@ from fedsash.client import LocalTraining
 from fedsash.evaluation import Evaluation
 from fedsash.methods import FedAvg, FedDyn, Method, Mime, Scaffold
 from fedsash.runs import resume, run
+from support.by_default import some
 from support.worlds import federation
 
 EXPLODING: dict[str, Method] = {
@@ -30,7 +31,7 @@ def exploding(method: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("method", EXPLODING)
+@pytest.mark.parametrize("method", some(EXPLODING, "fedavg", "feddyn"))
 def test_it_says_in_which_round_and_why(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "fedsash"):
         result = run(exploding(method), 6, out=tmp_path, progress=False)

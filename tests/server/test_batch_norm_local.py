@@ -30,7 +30,7 @@ METHODS: list[Method] = [
 ]
 
 
-@pytest.mark.parametrize("buffers, method", rotated(KEPT, METHODS), ids=str)
+@pytest.mark.parametrize("buffers, method", rotated(KEPT, METHODS, turns=4), ids=str)
 def test_what_stays_with_a_client_is_in_no_upload_and_never_moves_the_server(buffers: Any, method: Method) -> None:
     world, kept = with_norm(buffers=buffers, method=method), KEPT[buffers]
     with world:
@@ -50,7 +50,7 @@ def test_what_stays_with_a_client_is_in_no_upload_and_never_moves_the_server(buf
     assert state.client_state["own"].shape == (len(SIZES), kept)
 
 
-@pytest.mark.parametrize("buffers, engine", rotated(KEPT, ENGINES))
+@pytest.mark.parametrize("buffers, engine", rotated(KEPT, ENGINES, turns=2))
 def test_one_client_is_central_training_in_what_it_shares_and_in_what_it_keeps(buffers: Any, engine: str) -> None:
     model = batch_norm_model()
     world = alone(model, buffers=buffers, engine=ENGINES[engine])

@@ -19,7 +19,7 @@ from fedsash.settings.fingerprint import differences
 from fedsash.tasks import Better, MeanAbsoluteError, Regression
 from fedsash.vector.arrays import Floats
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, best_models, walk
-from support.by_default import rotated
+from support.by_default import rotated, some
 from support.observing import go_on, start
 from support.tasks import PROBLEMS
 from support.worlds import identical
@@ -64,7 +64,7 @@ def test_a_low_metric_chooses_what_its_negative_chooses_bitwise(broadcast: str) 
     }
 
 
-@pytest.mark.parametrize("broadcast", [ALONE, BOTH, EITHER], ids=["start", "start and average", "average"])
+@pytest.mark.parametrize("broadcast", some([ALONE, BOTH, EITHER], BOTH), ids=["start", "start and average", "average"])
 def test_the_average_with_the_lowest_value_is_sent_once_it_was_below_the_model_often_enough(
     broadcast: Broadcast,
 ) -> None:

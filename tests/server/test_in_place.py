@@ -92,7 +92,9 @@ def trained(model: nn.Module, data: FederatedData | None = None, **settings: Any
 
 
 @pytest.mark.parametrize(
-    ("method", "engine"), rotated([Scaffold(option="I"), FedSAM(), FedAvg()], ENGINES), ids=lambda each: str(each)
+    ("method", "engine"),
+    rotated([Scaffold(option="I"), FedSAM(), FedAvg()], ENGINES, turns=1),
+    ids=lambda each: str(each),
 )
 def test_a_model_that_changes_its_input_trains_and_is_scored_as_one_that_does_not(method: Method, engine: str) -> None:
     """Some methods ask for several gradients over one batch; clients fine-tune and score on samples of their own."""

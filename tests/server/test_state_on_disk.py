@@ -43,7 +43,7 @@ FED: dict[str, Any] = ADAPTIVE | {
 }
 
 
-SHOWN = ("after", "code")
+SHOWN = ("code",)
 """Broadcasts with which a run is tried by default."""
 
 

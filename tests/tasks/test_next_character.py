@@ -138,6 +138,7 @@ def test_a_saved_state_trained_on_is_the_run_bitwise(engine: LocalEngine, tmp_pa
     assert identical(resumed, after(federation(engine=engine), 4))
 
 
+@pytest.mark.full
 def test_training_learns_to_count() -> None:
     """Four in five characters are the one after the last; guessing the most frequent one is right in about a fifth."""
     f = federation(local=LocalTraining(lr=3.0, batch=2, epochs=5), sampling=Uniform(4))

@@ -18,6 +18,7 @@ from fedsash import __version__
 from fedsash.lab.cli import main
 from fedsash.lab.config import load
 from fedsash.vector.saved import saved_rounds
+from support.by_default import full
 from support.places import ROOT
 
 ENGINE = '[engine]\nkind = "sequential"\nworkers = 1\ncompile = false\nmemory_format = "contiguous"\nthreads = 1\n'
@@ -66,7 +67,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return error
 
 
-@pytest.mark.parametrize("name", ["digits_ima", "averages/adaptive_broadcast", "clients/trace"])
+@pytest.mark.parametrize("name", ["averages/adaptive_broadcast", "clients/trace", full("digits_ima")])
 def test_examples_run_from_the_command_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ from fedsash.lab.papers.quadratics import quadratic_federation, trajectory
 from fedsash.lab.papers.results import Results
 from fedsash.lab.sweeps import PlannedRun
 from fedsash.methods import FedMoSWA, FedSWA
+from support.by_default import some
 from support.papers import drawn, lessened, of_seeds, pretend
 
 CLAIMED = {
@@ -158,7 +159,7 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
 """Labels that a claim says nothing of."""
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", some(RUNS, "S1", "S2", "S3", "S22", "S29"))
 def test_a_part_of_the_evidence_decides_nothing(name: str) -> None:
     """A claim about a whole table, about all measures or about all methods is not decided where one is missing."""
     yes, _ = RUNS[name]
@@ -229,7 +230,7 @@ def test_where_no_method_reaches_the_target_nobody_is_quickest() -> None:
     assert CLAIMS["S19"].judged(slow).verdict == "no"
 
 
-@pytest.mark.parametrize("name", ["S11", "S12"])
+@pytest.mark.parametrize("name", some(["S11", "S12"], "S12"))
 def test_a_bound_that_is_thirty_times_too_large_is_not_refuted_and_no_more(name: str) -> None:
     identity = CLAIMS[name].identity
     assert identity is not None
@@ -240,7 +241,7 @@ def test_a_bound_that_is_thirty_times_too_large_is_not_refuted_and_no_more(name:
     assert "not refuted" not in CLAIMS[name].judged(no()).words
 
 
-@pytest.mark.parametrize("name", CALCULATED)
+@pytest.mark.parametrize("name", some(CALCULATED, "S8", "S9", "S12", "S14", "S32"))
 def test_a_calculation_says_yes_or_no_by_the_piece_that_is_changed(name: str) -> None:
     yes, no = CALCULATED[name]
     assert CLAIMS[name].judged(yes()).verdict == "yes"

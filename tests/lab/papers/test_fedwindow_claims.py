@@ -31,6 +31,7 @@ from fedsash.lab.papers.fedwindow_claims import (
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.pick import Labels
 from fedsash.lab.papers.reproduction import Reproduction
+from support.by_default import full, some
 from support.papers import drawn, lessened, of_seeds, pretend
 
 CLAIMED = {
@@ -160,7 +161,7 @@ NOT_NEEDED = {"V28": ("W = 2", "W = 3"), "V29": ("W = 4",)}
 """Labels that a claim says nothing of."""
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", some(RUNS, "V3", "V4", "V27", "V32", "V35"))
 def test_a_part_of_the_evidence_decides_nothing(name: str) -> None:
     """A claim about all windows, splits, loads or tasks is not decided where one of them is missing."""
     yes, _ = RUNS[name]
@@ -218,7 +219,7 @@ def test_a_window_alone_is_judged_and_decides_nothing(name: str) -> None:
     assert CLAIMS[name].judged({"accuracy": alone}) == Finding(None, NO_NUMBERS)
 
 
-@pytest.mark.parametrize("name", CALCULATED)
+@pytest.mark.parametrize("name", some(CALCULATED, "V17", "V20", "V22"))
 def test_a_calculation_says_yes_or_no_by_the_piece_that_is_changed(name: str) -> None:
     yes, no = CALCULATED[name]
     assert CLAIMS[name].judged(yes()).verdict == "yes"
@@ -324,7 +325,7 @@ def three_seeds(reproduction: Reproduction) -> Reproduction:
     [
         (FIGURE_3, {"V26": "yes", "V27": "yes"}),
         (FIGURE_4, {"V28": "no", "V29": "no"}),
-        (TABLE_1, {"V5": "yes", "V6": "yes", "V35": "yes"}),
+        full(TABLE_1, {"V5": "yes", "V6": "yes", "V35": "yes"}),
     ],
     ids=lambda value: value.name if isinstance(value, Reproduction) else "",
 )

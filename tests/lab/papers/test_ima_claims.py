@@ -35,6 +35,7 @@ from fedsash.lab.papers.numbers import Key, Label, Numbers
 from fedsash.lab.papers.pick import Labels, Pick
 from fedsash.lab.papers.tables import Table
 from fedsash.vector.arrays import Ints
+from support.by_default import by_default, full, some
 from support.papers import drawn, pretend
 
 NAMES = [
@@ -418,7 +419,7 @@ def test_what_print_says(name: str) -> None:
     assert verdict(name).startswith(PRINTED[name])
 
 
-@pytest.mark.parametrize("name", CALCULATED)
+@pytest.mark.parametrize("name", some(CALCULATED, "D2", "D3", "D4", "D12"))
 def test_what_a_calculation_says(name: str) -> None:
     assert CLAIMS[name].identity is not None
     assert verdict(name).startswith("yes: ")
@@ -549,7 +550,9 @@ WHOLE: list[tuple[str, str, str, Iterable[Label]]] = [
 """Claims about all labels of a dimension, the part of their evidence that has it, and the labels."""
 
 
-@pytest.mark.parametrize("name, part, dim, labels", WHOLE)
+@pytest.mark.parametrize(
+    "name, part, dim, labels", some((pytest.param(*one) for one in WHOLE), "D1", "D15", "E4", "E15")
+)
 def test_what_is_said_of_all_is_no_yes_without_one(name: str, part: str, dim: str, labels: Iterable[Label]) -> None:
     evidence = CASES[name][0]
     for label in labels:
@@ -661,7 +664,13 @@ OUTCOMES: list[tuple[str, dict[str, float], str]] = [
 ]
 
 
-@pytest.mark.parametrize("name, missed, expected", OUTCOMES)
+@pytest.mark.parametrize(
+    "name, missed, expected",
+    by_default(
+        (pytest.param(*one) for one in OUTCOMES),
+        lambda name, missed, expected: (name, expected) in (("F8", "no"), ("F3", "yes"), ("F6", "not decided")),
+    ),
+)
 def test_a_missed_target_contradicts_where_another_run_reaches_it(
     tmp_path: Path, name: str, missed: dict[str, float], expected: str
 ) -> None:
@@ -712,10 +721,10 @@ def of_table_2(out: Path, **others: dict[str, float]) -> Evidence:
 @pytest.mark.parametrize(
     "of_base, expected",
     [
-        ({t: 0.58 for t in range(1, 401)}, "yes"),
-        ({t: 0.58 for t in range(1, 401)} | {350: 0.62}, "no"),
+        full({t: 0.58 for t in range(1, 401)}, "yes"),
+        full({t: 0.58 for t in range(1, 401)} | {350: 0.62}, "no"),
         ({t: 0.58 for t in range(10, 401, 10)}, "not decided"),
-        ({t: 0.58 for t in range(10, 401, 10)} | {350: 0.62}, "no"),
+        full({t: 0.58 for t in range(10, 401, 10)} | {350: 0.62}, "no"),
     ],
 )
 def test_single_rounds_reach_a_target(tmp_path: Path, of_base: dict[int, float], expected: str) -> None:

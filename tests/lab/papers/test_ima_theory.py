@@ -20,6 +20,7 @@ from fedsash.lab.papers.lines import along, correlation, slope, together
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.results import Results
 from fedsash.lab.studies.landscape import plane
+from support.by_default import by_default, some
 from support.papers import drawn
 
 RUNS = (NO_DECAY, DECAY)
@@ -334,7 +335,7 @@ def test_every_claim_of_tiers_a_and_b_has_both_cases_in_the_list_s_order() -> No
     assert {claim.name for claim in CLAIMS if claim.tier == "A"} == set(headlines.split())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", by_default(CASES, lambda name: name not in ("B1", "B14")))
 def test_what_the_paper_describes_is_a_yes(name: str) -> None:
     evidence = CASES[name][0](3)
     assert set(evidence) == set(CLAIMS[name].needs)
@@ -432,7 +433,7 @@ WHOLE: list[tuple[str, str, str]] = [
 """Claims about all labels of a dimension, and the part of their evidence that has it."""
 
 
-@pytest.mark.parametrize("name, part, dim", WHOLE)
+@pytest.mark.parametrize("name, part, dim", some((pytest.param(*one) for one in WHOLE), "A1", "A4", "A18", "B6"))
 def test_what_is_said_of_all_is_no_yes_without_one(name: str, part: str, dim: str) -> None:
     evidence = CASES[name][0](3)
     for label in evidence[part].labels(dim):
@@ -689,7 +690,7 @@ def verdict(name: str, evidence: Evidence) -> str:
     return CLAIMS[name].judged(evidence).verdict
 
 
-@pytest.mark.parametrize("name", ["A1", "A2", "A4"])
+@pytest.mark.parametrize("name", some(["A1", "A2", "A4"], "A4"))
 def test_planes_of_three_clients_decide(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """The mean of a bowl's three models is lower than they; a ridge between them makes it higher."""
     figure = planes()
@@ -738,6 +739,7 @@ def test_a_plane_without_numbers_has_no_lowest_point() -> None:
     assert np.isnan(place).all() and math.isnan(value)
 
 
+@pytest.mark.full
 def test_planes_of_both_federations_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = planes(runs=(CROSS_DEVICE, CROSS_SILO))
     evidence = measured(monkeypatch, "A17", figure)

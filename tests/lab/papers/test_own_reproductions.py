@@ -20,6 +20,7 @@ from fedsash.lab.papers.reproduction import Scale
 from fedsash.lab.papers.tables import Table
 from fedsash.runs.records import Records
 from fedsash.settings.errors import SettingError
+from support.by_default import some
 from support.places import DOCS, ROOT
 from support.reproduced import reproduction
 from support.sweeps import trains_into, wait_for
@@ -165,7 +166,7 @@ ADDED = {
 """What the page adds to a paper's table: its axis, its label, and which of the other runs to train."""
 
 
-@pytest.mark.parametrize("name", ADDED)
+@pytest.mark.parametrize("name", some(ADDED, "ROW", "SCHEME"))
 def test_the_labels_that_the_page_adds_are_those_of_runs(name: str, tmp_path: Path) -> None:
     axis, label, _ = ADDED[name]
     mine = load(f"{written(tmp_path, of_the_page())}:{name}")

@@ -22,6 +22,7 @@ from fedsash.lab.studies.flatness import FlatnessStudy
 from fedsash.lab.sweeps import plan
 from fedsash.methods.schedules import Mild
 from fedsash.settings.errors import SettingError
+from support.by_default import some
 from support.reproduced import DIGITS, load, reproduction
 
 PRINTED = [
@@ -31,7 +32,7 @@ PRINTED = [
     *(f"ima-figure-{n}" for n in range(1, 11)),
     *("fedswa-table-3", "fedswa-surfaces", "fedwindow-table-1", "fedwindow-figure-3", "fedwindow-figure-4"),
 ]
-LARGE = ("ima-table-1", "ima-figure-6", "fedswa-table-3")
+LARGE = ("ima-table-1", "ima-table-2", "ima-figure-6", "fedswa-table-3", "wima-table-2")
 """Those of many runs."""
 
 
@@ -76,7 +77,7 @@ def test_a_reproduction_expands_at_every_scale_into_runs_that_its_tables_and_fig
         assert used == {run.name for run in sweep.runs}, "a run that nothing is made of"
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", some(names(), "fedswa-table-3", "fedwindow-figure-4", "ima-table-2", "wima-figure-2"))
 def test_the_tiny_scale_needs_no_data_and_few_rounds(name: str) -> None:
     sweep = load(name).plan("tiny")
     assert with_data(sweep, Path("nowhere"))[1] == {}

@@ -14,6 +14,7 @@ from fedsash import Evaluation, SettingError
 from fedsash.engines.clients import set_aside
 from fedsash.flower.nodes.client import Share
 from fedsash.lab.served.apps import data_of
+from support.by_default import some
 
 
 def rows(data: Any, row: int) -> list[list[int]]:
@@ -21,7 +22,7 @@ def rows(data: Any, row: int) -> list[list[int]]:
     return [own[row].tolist() if len(own) else [] for own in (data.clients, data.held, data.client_test)]
 
 
-@pytest.mark.parametrize("partition", ["dirichlet_reuse", "iid"])
+@pytest.mark.parametrize("partition", some(["dirichlet_reuse", "iid"], "dirichlet_reuse"))
 @pytest.mark.parametrize("evaluation", [Evaluation(client_test=True), Evaluation(held_out=0.3)], ids=["test", "held"])
 def test_nodes_that_are_given_all_clients_split_their_samples_as_the_simulation_does(
     partition: str, evaluation: Evaluation, tmp_path: Path

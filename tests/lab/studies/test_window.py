@@ -75,7 +75,7 @@ def test_a_model_that_was_retracted_has_no_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    "window, server", rotated(WINDOWS, [ServerSGD(), ServerSGD(0.7, momentum=0.5), FedAdam(0.05)]), ids=str
+    "window, server", rotated(WINDOWS, [ServerSGD(), ServerSGD(0.7, momentum=0.5), FedAdam(0.05)], turns=3), ids=str
 )
 def test_the_weighted_updates_of_rounds_are_the_average_whatever_the_server_optimiser(
     window: Window, server: ServerSGD | FedAdam
@@ -90,7 +90,9 @@ def test_the_weighted_updates_of_rounds_are_the_average_whatever_the_server_opti
 
 
 @pytest.mark.parametrize(
-    "window, method", rotated(WINDOWS, [FedAvg(), FedAvg(weighting="uniform"), FedProx(0.2), FedCM(0.3)]), ids=str
+    "window, method",
+    rotated(WINDOWS, [FedAvg(), FedAvg(weighting="uniform"), FedProx(0.2), FedCM(0.3)], turns=3),
+    ids=str,
 )
 def test_the_weighted_updates_of_clients_are_the_average(window: Window, method: Method) -> None:
     f = federation(method=method, averages={"wima": window})

@@ -18,6 +18,7 @@ from fedsash.lab.config import ConfigError
 from fedsash.lab.config.files import merged, overridden, put
 from fedsash.lab.sweeps import execute, parse
 from fedsash.runs.records import Records
+from support.by_default import rotated
 from support.sweeps import BASE, IMA, contents, started, sweep, trains_into, wait_for, write
 
 # What a file means.
@@ -131,8 +132,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("ima", IMA)
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size, ima", rotated([1, 2], IMA))
 def test_the_results_are_bitwise_those_of_separate_runs(size: int, ima: str, trained: Path, tmp_path: Path) -> None:
     name = f"size={size},{ima}"
     (planned,) = (run for run in sweep({"averages.ima.size": [1, 2], "ima": IMA}).runs if run.name == name)

@@ -16,6 +16,7 @@ from fedsash.extend import LiveRun
 from fedsash.runs import UnknownModelError
 from fedsash.runs.callbacks import CALLBACKS
 from fedsash.testing import check_callback
+from support.by_default import full, some
 from support.observing import Crash, final, go_on, observed, start
 from support.worlds import federation
 
@@ -119,7 +120,7 @@ def test_they_see_the_state_the_rows_and_any_model(tmp_path: Path) -> None:
     assert looks.seen == 3
 
 
-@pytest.mark.parametrize("moment", ["round", "evaluation", "begin"])
+@pytest.mark.parametrize("moment", some(["round", "evaluation", "begin"], "round", "begin"))
 def test_a_stopped_run_is_finished_and_goes_on_to_the_same_bytes(moment: str, whole: Path, tmp_path: Path) -> None:
     at = 0 if moment == "begin" else 4
     result = start(observed(), 6, tmp_path, callbacks=[StopAt(at, moment)])
@@ -136,7 +137,7 @@ def test_a_run_that_is_stopped_in_its_last_round_has_not_ended_early() -> None:
     assert result.summary["ended_early"] == "" and not result.interrupted
 
 
-@pytest.mark.parametrize(("moment", "at"), [("begin", 0), ("round", 4), ("evaluation", 4), ("end", 6)])
+@pytest.mark.parametrize(("moment", "at"), [full("begin", 0), ("round", 4), full("evaluation", 4), ("end", 6)])
 def test_a_broken_run_is_saved_and_goes_on_to_the_same_bytes(moment: str, at: int, whole: Path, tmp_path: Path) -> None:
     diary = Diary()
     with pytest.raises(Crash):
@@ -178,7 +179,11 @@ def test_those_of_ones_own_keep_the_identities(callback: Callback) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.full if name == "tensorboard" else ()) for name in CALLBACKS]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full if name in ("early_stopping", "tensorboard") else ())
+        for name in CALLBACKS
+    ],
 )
 def test_every_callback_of_the_library_keeps_the_identities(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

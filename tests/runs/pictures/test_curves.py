@@ -15,7 +15,7 @@ from fedsash.runs.pictures import Line, Panel, Rule
 from fedsash.runs.pictures.curves import BEYOND, ORDER, WINDOW, curves, lines, smooth
 from fedsash.runs.pictures.paper import draw
 from fedsash.tasks import Criterion
-from support.by_default import rotated
+from support.by_default import rotated, some
 from support.histories import ACCURACY, NO_TEST, RMSE, history, history_of
 
 
@@ -125,7 +125,9 @@ ODD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name, share", rotated(ODD, [True, False]))
+@pytest.mark.parametrize(
+    "name, share", some(rotated(ODD, [True, False]), "nothing", "NaN", "infinite", "names that look like formulas")
+)
 def test_there_is_a_picture_of_everything(name: str, share: bool, tmp_path: Path) -> None:
     criterion = Criterion("accuracy", "higher" if share else "lower", share, 0.95)
     draw(curves(history_of(ODD[name]).curves(criterion), "$5 & <b>", broadcast_start=15), tmp_path / "curves.png")

@@ -1,7 +1,9 @@
 """Two pictures of the papers' pages, from the rows in `results/`.
 
-python -m benchmarks.ledger_pictures gains docs/papers/ima-table-1.png      what IMA gains: print and ours
-python -m benchmarks.ledger_pictures curves docs/papers/wima-figure-2.png   FedAvg, its window and an early SWA
+    python -m benchmarks.ledger_pictures gains docs/papers/ima-table-1.png      what IMA gains: print and ours
+    python -m benchmarks.ledger_pictures curves docs/papers/wima-figure-2.png   FedAvg, its window and an early SWA
+
+Of a cell with several rows the first one counts, which has seed 0.
 """
 
 from __future__ import annotations

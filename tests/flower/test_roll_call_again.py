@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedsash.flower.nodes import wire
 from fedsash.methods.sampling import Uniform
 from fedsash.settings.errors import RunError
 from fedsash.system.host import Clock, host
@@ -36,6 +37,17 @@ def test_a_node_whose_first_answers_are_errors_is_asked_again(tmp_path: Path, ca
         roll_call = there(nodes, here(sampling=Uniform(6)), roll_call=5.0, poll=0.01).clients.roll_call  # type: ignore[attr-defined]
     assert not roll_call.roster.missing and len(failed) == 2
     assert "node 79" in caplog.text and "asked again" in caplog.text and "not asked" not in caplog.text
+
+
+def test_a_node_that_is_none_of_fedsash_is_named_with_what_its_answer_lacks(tmp_path: Path) -> None:
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        reply = call(message, context)
+        if context.node_config["partition-id"] == 3:
+            del reply.content[wire.REPLY]
+        return reply
+
+    with pytest.raises(RunError, match=NONE + "node 79 failed: its answer has no record 'reply'"):
+        there(grid(tmp_path, mods=[mod]), here(), roll_call=0.05, poll=0.01)
 
 
 def test_a_node_that_only_answers_with_errors_is_not_asked_for_ever(

@@ -22,7 +22,7 @@ from fedsash.runs import terminal
 from fedsash.runs.model_files import lost_models, read_model, write_models
 from fedsash.runs.records import Records
 from fedsash.system import files
-from fedsash.system.host import make_folders
+from fedsash.system.host import Disk, host, make_folders
 from support.observing import Crash, Evaluated, crash_at, final, go_on, observed, start
 
 CONFIG = """
@@ -378,6 +378,18 @@ def test_a_folder_whose_name_does_not_come_to_the_disk_is_an_error_that_names_wh
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(OSError, match=rf"Input/output error: '{tmp_path}'"):
         make_folders(tmp_path / "new")
+
+
+def test_a_folder_is_made_where_one_may_write_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unreadable(Disk):
+        """A folder can be changed, and not be opened."""
+
+        def open(self, path: Path, flags: int, permissions: int = 0o666) -> int:
+            raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(host, "disk", Unreadable())
+    make_folders(tmp_path / "new" / "newer")
+    assert (tmp_path / "new" / "newer").is_dir()
 
 
 def test_a_file_is_durable_with_the_names_in_its_folder(synced: list[Path], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ WAYS = {
     "type": (": must be ",),
     "nan": (),
     "fingerprint": ("it trains another model",),
-    "records": ("KeyError: 'upload'",),
+    "records": ("its answer has no record 'upload'",),
     "samples": ("samples instead of",),
     "places": ("it has no clients at the places",),
     "half": ("is not an array",),

@@ -18,7 +18,6 @@ from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.flower import NamedModel, Waiting
 from fedsash.flower.nodes.client import ONE_BY_ONE
-from fedsash.flower.nodes.roll_call import TRIES
 from fedsash.methods import FedAvg, FedDyn, Method, Mime, Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.network import ConstantWindow, FedAsync, FedBuff, FedWindow
@@ -190,7 +189,7 @@ class Setup:
     @property
     def asked_again(self) -> float:
         """A node that does not say which clients it holds is asked again after so many seconds."""
-        return self.roll_call / TRIES
+        return self.waiting(1).ask_again
 
     @property
     def requests(self) -> int:

@@ -223,12 +223,12 @@ class OnGrid(Executor):
         counts = self.roll_call.roster.counts
         device = request.sent.device
         if request.job in SCORES:
-            uploads = checked_scores(wire.unpacked(content[wire.UPLOAD]), training, asked, counts)
+            uploads = checked_scores(wire.unpacked(wire.record_of(content, wire.UPLOAD)), training, asked, counts)
         else:
             forms = _forms_of_uploads(training, request, len(places))
-            uploads = wire.unpacked(content[wire.UPLOAD], forms, device)
+            uploads = wire.unpacked(wire.record_of(content, wire.UPLOAD), forms, device)
         forms = _forms_of_states(training, asked, len(places))
-        client_states = wire.unpacked(content[wire.CLIENTS], forms, device)
+        client_states = wire.unpacked(wire.record_of(content, wire.CLIENTS), forms, device)
         for row, place in enumerate(places.tolist()):
             upload = Uploaded({name: rows[row : row + 1] for name, rows in uploads.items()})
             client_state = ClientState({name: rows[row : row + 1] for name, rows in client_states.items()})

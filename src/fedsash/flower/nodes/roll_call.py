@@ -48,6 +48,11 @@ class Waiting(Setting):
     """no client has more training samples than this; a node that says so is refused"""
 
     @property
+    def ask_again(self) -> float:
+        """A node that does not say which clients it holds is asked again after so many seconds."""
+        return self.roll_call / TRIES
+
+    @property
     def lifetime(self) -> float:
         """How long a message of a round is kept by Flower: it must not expire before its answer is late."""
         return max(2 * self.deadline + 60, self.roll_call)
@@ -278,7 +283,7 @@ class RollCall:
 
     def _is_due(self, node: int) -> bool:
         """Whether to ask a node now: it was not asked yet, or long ago."""
-        return node not in self._last or host.clock.now() >= self._last[node].moment + self.waiting.roll_call / TRIES
+        return node not in self._last or host.clock.now() >= self._last[node].moment + self.waiting.ask_again
 
     def _note_fault(self, node: int, message_id: str, fault: str) -> None:
         """Note why a node's answer to a question can't be used.

@@ -90,12 +90,17 @@ def reply_facts(message: Any) -> Any:
     failed, or it is no node of fedsash."""
     if message.has_error():
         raise WireError(f"failed: {message.error.reason}")
-    if REPLY not in message.content:
-        raise WireError(f"failed: its answer has no record {REPLY!r}")
-    record = message.content[REPLY]
+    record = record_of(message.content, REPLY)
     if "failed" in record:
         raise WireError(f"failed: {record['failed']}")
     return record
+
+
+def record_of(content: Any, name: str) -> Any:
+    """The record of this name in the content of a node's message. Raises `WireError` if there is none."""
+    if name not in content:
+        raise WireError(f"failed: its answer has no record {name!r}")
+    return content[name]
 
 
 def request_content(request: Request, model: Any, server: Any, settings: str) -> Any:

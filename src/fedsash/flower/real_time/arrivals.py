@@ -16,7 +16,7 @@ from ...client.messages import Missing, Reply, Request
 from ...settings.errors import RunError, one_line
 from ...system.host import host
 from ..nodes.on_grid import OnGrid
-from ..nodes.roll_call import TRIES, pulled
+from ..nodes.roll_call import pulled
 
 FILE = "timeline.json"
 """The file of a run's folder that has the list of arrivals."""
@@ -100,7 +100,7 @@ class InFlight:
     """The requests that are on their way over an executor's grid, each to one client.
 
     A client that fails again and again rests before it is asked once more, for twice as long after each failure, at
-    most for a third of a roll call: otherwise it is sent a model at each look.
+    most as long as an unknown node is not asked: otherwise it is sent a model at each look.
     """
 
     def __init__(self, executor: OnGrid) -> None:
@@ -166,7 +166,7 @@ class InFlight:
         waiting = self._executor.waiting
         rest = self._rest.get(client, 0.0)
         self._rests_until[client] = host.clock.now() + rest
-        self._rest[client] = min(max(2 * rest, waiting.poll), waiting.roll_call / TRIES)
+        self._rest[client] = min(max(2 * rest, waiting.poll), waiting.ask_again)
 
     def _lost(self, live: set[int], now: float) -> Iterator[News]:
         """The requests that are not waited for any more: the node has left, or the answer is late."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -278,6 +278,26 @@ def test_a_folder_that_a_killed_process_has_made_is_there_after_a_power_cut_if_i
                 save(states, 1)
         restart(bottle)
         assert readable(states) == 1
+
+
+@given(st.integers(0, 10**6), st.integers(1, 60))
+@settings(deadline=None, max_examples=60)
+def test_a_power_cut_while_a_round_is_saved_again_leaves_it(seed: int, step: int) -> None:
+    """A run that ends early saves its last round a second time."""
+    with empty() as folder:
+        bottle = machine(folder, seed)
+        states = bottle.disk.root / "runs" / "run" / "state"
+        with bottle.at_work(), suppress(Killed):
+            save(states, 1)
+            bottle.deaths[bottle.steps + step] = lambda: bottle.die("dies")
+            save(states, 1)
+        restart(bottle)
+        with bottle.at_work():
+            assert readable(states) == 1
+            saved.cut(states, 1)
+            save(states, 2)
+        assert readable(states) == 2
+        assert not list(states.glob(".*.tmp"))
 
 
 @given(st.integers(0, 10**6))

@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,17 @@ def saves_and_cuts(folder: Path, operation: int) -> None:
     save(_numbered(3), folder, keep=(1,))
 
 
-def ended(folder: Path, operation: int) -> int:
-    """How a process ends that saves and cuts, and is killed before that operation."""
+def saves_again(folder: Path, operation: int) -> None:
+    kill_at(operation)
+    save(_numbered(2), folder)
+
+
+def ended(act: Callable[[Path, int], None], folder: Path, operation: int) -> int:
+    """How a process ends that acts on the folder, and is killed before that operation."""
     pid = os.fork()
     if pid == 0:
         with suppress(BaseException):
-            saves_and_cuts(folder, operation)
+            act(folder, operation)
             os._exit(0)
         os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -70,12 +75,49 @@ def test_a_kill_at_any_operation_leaves_only_whole_states(step: int, tmp_path: P
     while how == -signal.SIGKILL:
         operation += step
         folder = tmp_path / str(operation)
-        how = ended(folder, operation)
+        how = ended(saves_and_cuts, folder, operation)
         for round in saved_rounds(folder):
             assert identical(load(place(folder, round), _numbered(0)), _numbered(round)), f"killed at {operation}"
         save(_numbered(5), folder)
         assert not list(folder.glob(".*")), "the next save clears up after a killed one"
     assert how == 0 and operation > 40 and saved_rounds(folder) == [3, 5]
+
+
+def test_a_kill_at_any_operation_of_saving_a_round_again_loses_nothing(tmp_path: Path) -> None:
+    operation, how = 0, -signal.SIGKILL
+    while how == -signal.SIGKILL:
+        operation += 1
+        folder = tmp_path / str(operation)
+        save(_numbered(1), folder)
+        save(_numbered(2), folder)
+        how = ended(saves_again, folder, operation)
+        state, _, notes = load_newest(folder, _numbered(0))
+        assert identical(state, _numbered(2)) and not notes, f"killed at {operation}"
+        assert saved_rounds(folder) == [1, 2] and not list(folder.glob(".*")), f"killed at {operation}"
+    assert how == 0 and operation > 10
+
+
+@pytest.mark.parametrize("renames", [1, 2])
+def test_ctrl_c_between_the_steps_of_saving_a_round_again_loses_nothing(
+    renames: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for round in (1, 2):
+        save(_numbered(round), tmp_path)
+
+    class Interrupted(Disk):
+        left = renames
+
+        def rename(self, source: Path, target: Path) -> None:
+            super().rename(source, target)
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(host, "disk", Interrupted())
+        save(_numbered(2), tmp_path)
+    assert saved_rounds(tmp_path) == [1, 2] and not list(tmp_path.glob(".*"))
+    assert identical(load(place(tmp_path, 2), _numbered(0)), _numbered(2))
 
 
 def test_ctrl_c_between_the_two_steps_of_a_removal_leaves_nothing_behind(

@@ -38,6 +38,8 @@ MANIFEST = "state.json"
 STATE = re.compile(r"\d{8,}")
 UNFINISHED = re.compile(r"\.\d{8,}(\.old)?\.tmp")
 """The names of states, and of those that a killed process was writing or removing."""
+REPLACED = re.compile(r"\.(\d{8,})\.replaced\.tmp")
+"""The names of states that were moved aside for new ones of the same rounds."""
 
 _syncing: dict[Path, Future[None]] = {}
 """What brings the newest state of a folder to the disk."""
@@ -84,8 +86,8 @@ def save(
     If the process is killed, the new state is complete or absent. If the machine crashes, the state may be damaged;
     `read` detects this by the checksums in `state.json`. The one before it is on the disk then: a state is brought
     there in the background, and the next `save` waits for that before it removes older ones. The first state of a
-    folder is on the disk before it counts. Raises `OSError`, for example if the disk is full, and leaves everything as
-    it was.
+    folder, and one that replaces another of the same round, is on the disk before it counts. Raises `OSError`, for
+    example if the disk is full, and leaves everything as it was.
     """
     state_before = place(folder, max(saved_rounds(folder), default=0))
     syncing = _syncing.pop(folder, None)
@@ -94,22 +96,23 @@ def save(
     final = place(folder, round)
     writing = folder / f".{final.name}.tmp"
     _clear(folder)
+    is_saved_again = final.exists()
+    if is_saved_again and not _is_state(final):
+        raise FileExistsError(f"{final} is not a state: move it elsewhere, or take another folder")
     try:
         make_folders(folder)
         host.disk.make_folder(writing)
         _write(writing, state_before, whole, parts, facts)
-        is_first = not state_before.exists()
-        if is_first:  # there is nothing to go back to: it is on the disk before it has its name, and then with it
+        if is_saved_again:
+            _to_disk(writing)
+            _replace(final, writing)
+        elif state_before.exists():
+            sync_folder(writing)  # whatever a crash leaves of its files, their names say that it is a state
+            host.disk.rename(writing, final)
+        else:  # there is nothing to go back to: it is on the disk before it has its name, and then with it
             _to_disk(writing)
             sync_folders(folder)
-        else:  # whatever a crash leaves of its files, their names say that it is a state
-            sync_folder(writing)
-        if final.exists():
-            if not _is_state(final):
-                raise FileExistsError(f"{final} is not a state: move it elsewhere, or take another folder")
-            _remove(final)
-        host.disk.rename(writing, final)
-        if is_first:
+            host.disk.rename(writing, final)
             sync_folder(folder)
     except BaseException:
         remove_tree_if_possible(writing)
@@ -136,12 +139,14 @@ def newest(folder: Path, load: Callable[[Path], T]) -> tuple[T | None, list[str]
     """What `load` makes of the newest readable state, None if none was saved, and lines about those after it.
 
     A line names each unreadable state; what to do with those of another format is said once. Another one says if other
-    versions of the libraries have saved the state.
+    versions of the libraries have saved the state. A killed process may have left things in `folder`: they are cleared
+    up first.
 
     Raises `StateError` if all saved states are unreadable, and whatever else `load` raises.
     """
     errors: list[str] = []
     cures: set[str] = set()
+    _clear(folder)
     for round in reversed(saved_rounds(folder)):
         path = place(folder, round)
         try:
@@ -250,10 +255,37 @@ def _remove(path: Path) -> None:
         raise
 
 
+def _replace(state: Path, new: Path) -> None:
+    """Put a `new` state of the same round, which is on the disk, in the place of `state`.
+
+    A folder can't be renamed to one that has files. So `state` is moved aside for a moment. A process that is killed in
+    this moment leaves it there, and `_clear` moves it back.
+    """
+    aside = state.with_name(f".{state.name}.replaced.tmp")
+    try:
+        host.disk.rename(state, aside)
+        host.disk.rename(new, state)
+        sync_folder(state.parent)
+    finally:
+        if state.exists():
+            remove_tree_if_possible(aside)
+        else:  # such as Ctrl-C between the two
+            host.disk.rename(aside, state)
+
+
 def _clear(folder: Path) -> None:
-    """Remove what a killed process has left of states that it was writing or removing."""
+    """Tidy up after a killed process.
+
+    A state that it was replacing goes back to its place, if the new one isn't there. What it has left of states that
+    it was writing or removing is removed.
+    """
     for path in folder.glob(".*.tmp"):
-        if UNFINISHED.fullmatch(path.name) and path.is_dir():
+        if not path.is_dir():
+            continue
+        replaced = REPLACED.fullmatch(path.name)
+        if replaced is not None and not (folder / replaced[1]).exists():
+            host.disk.rename(path, folder / replaced[1])
+        elif replaced is not None or UNFINISHED.fullmatch(path.name):
             host.disk.remove_tree(path)
 
 

@@ -67,6 +67,7 @@ class Network:
         self._numbers = count()
         self._befell: dict[str, list[tuple[int, Kind]]] = defaultdict(list)
         self._old_replies: list[Any] = []
+        self._server_paused_until = 0.0
 
     @property
     def follows(self) -> float:
@@ -82,12 +83,13 @@ class Network:
         """So many seconds after all nodes have gone for good, or after its start, a server has ended.
 
         They are missed, their answers are too late, and a roll call is over; and another one if clients were to score
-        the last model.
+        the last model. While the server is paused it can't end.
         """
+        paused_for = max(self._server_paused_until - self.world.now, 0.0)
         roll_calls = self._setup.roll_call
         if self._setup.scored_by_clients:
             roll_calls *= 2
-        return OVERDUE[1] + self._setup.deadline + roll_calls + SPARE_TIME
+        return paused_for + OVERDUE[1] + self._setup.deadline + roll_calls + SPARE_TIME
 
     def join(self, number: int, name: str, id: int) -> Node:
         """Let a node with this number and this id join, with the clients of this number."""
@@ -107,8 +109,10 @@ class Network:
         for node in self.nodes:
             node.begin_roll_call()
 
-    def disturb(self, seconds: float) -> None:
-        """Let each node count as disturbed from now on for so many seconds."""
+    def server_is_upset(self, seconds: float) -> None:
+        """The server does nothing for so many seconds: its nodes count as disturbed, and what it does ends later."""
+        self._server_paused_until = self.world.now + seconds
+        self.world.limit += seconds
         for node in self.nodes:
             node.disturb(seconds)
 

@@ -56,7 +56,7 @@ class Play:
         self.told.was_live = self.network.was_live
         self.told.nodes_stay = self.network.nodes_stay
         self.told.longest_round = self._longest_round
-        self.server.upset = self.network.disturb
+        self.server.upset = self.network.server_is_upset
         self.nodes = [self.network.join(number, f"node {number}", node_id(number)) for number in range(setup.nodes)]
 
     def go(self) -> Told:

@@ -28,11 +28,16 @@ def _is_number(value: float | None) -> TypeGuard[float]:
     return value is not None and not math.isnan(value)
 
 
+def _decides(value: float | None) -> TypeGuard[float]:
+    """Whether a value may decide between models: a run's records have null for one that is not finite."""
+    return value is not None and math.isfinite(value)
+
+
 @dataclass(frozen=True)
 class Criterion(Setting):
     """The number that decides between models.
 
-    A number that is None or NaN is never better than another one.
+    A number that is None, NaN or infinite is never better than another one.
     """
 
     name: str = "accuracy"
@@ -123,16 +128,16 @@ class Criterion(Setting):
 
     def wins(self, a: float | None, b: float | None) -> bool:
         """Whether `a` is better than `b`."""
-        if not _is_number(a):
+        if not _decides(a):
             return False
-        if not _is_number(b):
+        if not _decides(b):
             return True
         if self.better == "higher":
             return a > b
         return a < b
 
     def best(self, values: Mapping[Any, float | None]) -> Any:
-        """The first key with the best value; None if no value is a number."""
+        """The first key with the best value; None if no value is finite."""
         best_key = None
         best_value = None
         for key, value in values.items():
@@ -143,7 +148,7 @@ class Criterion(Setting):
 
     def reached(self, value: float | None) -> bool:
         """Whether a value reaches the target."""
-        if self.target is None or not _is_number(value):
+        if self.target is None or not _decides(value):
             return False
         if self.better == "higher":
             return value >= self.target

@@ -99,6 +99,17 @@ def test_a_parameter_that_is_unfrozen_later_begins_with_its_value_then() -> None
     assert tracker.value()["bias"].item() == 5 + (5 - 3)
 
 
+def test_the_statistics_of_batch_norm_are_those_of_the_model_since_an_extrapolated_variance_may_be_negative() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    tracker = Tracker(BEMA(), model)
+    for _ in range(20):
+        model(0.01 * torch.randn(8, 2))
+        tracker.update()
+    averaged = tracker.averaged_state_dict()
+    for name, statistic in model[1].named_buffers():
+        assert torch.equal(averaged[f"1.{name}"], statistic)
+
+
 def test_a_tracker_has_it_as_a_trajectory_has_also_resumed_bitwise() -> None:
     model = nn.Linear(3, 2)
     models = trajectory(8, d=8, dtype=torch.float32)

@@ -182,6 +182,10 @@ def with_parameter(values: torch.Tensor) -> nn.Module:
     [
         (on_two_devices, r"on several devices \(cpu, meta\): make a tracker for each one's part"),
         (lambda: nn.LazyLinear(3), "weight has no shape before the first input: pass a batch through"),
+        (
+            lambda: nn.Sequential(nn.Linear(2, 3), nn.LazyBatchNorm1d(affine=False)),
+            "1.running_mean has no shape before the first input: pass a batch through",
+        ),
         (lambda: with_parameter(torch.eye(3).to_sparse()), "^0 is sparse or expanded: give it values of its own"),
         (lambda: with_parameter(torch.ones(1, 3).expand(4, 3)), "^0 is sparse or expanded: give it values of its own"),
         (

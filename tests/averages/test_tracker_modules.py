@@ -75,6 +75,28 @@ def test_masks_rotations_and_what_is_no_tensor_are_taken_along() -> None:
     assert tracker.averaged_state_dict()["_extra_state"] == {"calls": 3}
 
 
+class Permuted(nn.BatchNorm1d):
+    """A BatchNorm with a buffer of its own, and with a layer in it that has one."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.register_buffer("order", torch.tensor([0, 1]))
+        self.inner = Masked()
+
+
+def test_only_the_statistics_of_a_norm_layer_are_averaged_and_not_its_other_buffers() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), Permuted())
+    tracker = Tracker(Window(2), model)
+    for order in ([0, 1], [1, 0]):
+        model[1].order.copy_(torch.tensor(order))
+        model[1].running_mean.add_(1)
+        tracker.update()
+    averaged = tracker.averaged_state_dict()
+    assert averaged["1.order"].tolist() == [1, 0]
+    assert torch.equal(averaged["1.inner.mask"], model[1].inner.mask)
+    assert averaged["1.running_mean"].tolist() == [1.5, 1.5]
+
+
 def test_an_average_can_be_used_when_nothing_trains_any_more() -> None:
     model = make_model()
     tracker = Tracker(Window(2), model)

@@ -17,6 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as strategies
 
 from fedsash import EMA, SettingError, Window
+from fedsash.averages import BEMA
 from fedsash.errors import ModelError
 from fedsash.extend import Average
 from fedsash.flower import Averaged
@@ -97,6 +98,7 @@ def test_statistics_are_averaged_or_the_latest_and_a_part_is_named() -> None:
     averages = {
         "average": Window(2),
         "latest": Window(2, buffers="latest"),
+        "bema": BEMA(),
         "layer": Window(2, part="layer"),
         "two": Window(2, part=("single", "half")),
     }
@@ -107,6 +109,7 @@ def test_statistics_are_averaged_or_the_latest_and_a_part_is_named() -> None:
         return [float(averaged.value(name)[each].numpy().ravel()[0]) for each in names]
 
     assert means("average") == [10.0, 10.0, 11.0] and means("latest") == [10.0, 12.0, 11.0]
+    assert means("bema")[1] == 12.0
     assert means("layer") == [12.0, 10.0, 13.0] and means("two") == [10.0, 12.0, 11.0]
 
 

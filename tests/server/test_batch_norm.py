@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsash import Broadcast, Private, SettingError
-from fedsash.averages import EMA, Average, Window
+from fedsash.averages import BEMA, EMA, Average, Window
 from fedsash.client import LocalTraining
 from fedsash.engines import LocalEngine
 from fedsash.errors import ModelError
@@ -169,6 +169,12 @@ def test_an_ema_has_the_mean_of_the_statistics_or_the_latest() -> None:
     _, latest = four_rounds(EMA(0.5, buffers="latest"))
     assert torch.equal(latest[:-17], mean[:-17]) and torch.equal(latest[STATISTICS], models[-1][STATISTICS])
     assert not close(mean[STATISTICS], latest[STATISTICS], 1e-3)
+
+
+def test_an_average_that_extrapolates_has_the_latest_statistics() -> None:
+    models, value = four_rounds(BEMA())
+    assert torch.equal(value[STATISTICS], models[-1][STATISTICS])
+    assert not close(value, models[-1], 1e-3)
 
 
 def test_re_estimated_statistics_are_those_that_pytorch_finds() -> None:

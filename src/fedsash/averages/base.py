@@ -61,8 +61,9 @@ class Average(Setting, ABC):
 
     buffers: Literal["average", "latest", "re-estimate"] = "average"
     """which running statistics of BatchNorm it has: `"average"`, the same mean of the models' statistics; `"latest"`,
-    those of the current model; `"re-estimate"`, new ones of some data, where it is evaluated or applied (as
-    `torch.optim.swa_utils.update_bn`). A broadcast sends it with the statistics of the current model"""
+    those of the current model, as always in an average that extrapolates, such as `BEMA`; `"re-estimate"`, new ones of
+    some data, where it is evaluated or applied (as `torch.optim.swa_utils.update_bn`). A broadcast sends it with the
+    statistics of the current model"""
 
     @abstractmethod
     def init(self, w: Tensor) -> Vectors:
@@ -92,6 +93,11 @@ class Average(Setting, ABC):
     def in_a_loop(self) -> Average:
         """This average with the settings that "auto" means in a `Tracker`, where it may observe every step."""
         return self
+
+    @property
+    def averages_statistics(self) -> bool:
+        """Whether it has a mean of BatchNorm's statistics. With negative weights a variance could be negative."""
+        return self.buffers == "average" and not self.extrapolates
 
     def observes(self, round: int) -> bool:
         """Whether this average takes the model after `round` finished rounds."""

@@ -33,7 +33,7 @@ class BEMA(Average, name="bema"):
     too, it is `EMA(1 - least, start="initial")`.
 
     The weights of the models sum to 1, and that of w_0 may be negative. So it extrapolates: its value may lie where no
-    model has been.
+    model has been. BatchNorm's statistics, of which a variance may not be negative, are those of the current model.
 
     w_0 is the initial model, with which `init` is called: of a run that before the first round, of a `Tracker` the
     module as it was when the tracker was made. With `start` above 0, w_0 is the first model observed, that after

@@ -48,7 +48,7 @@ class Observer:
 
         Raises `SettingError` if they have no such part, or if nothing of it is left.
         """
-        statistics = average.buffers == "average"
+        statistics = average.averages_statistics
         part = layout.ranges(average.part, statistics=statistics)
         requirement = (
             "has nothing but running statistics, which this average does not take: buffers = 'average' takes them"

@@ -486,7 +486,7 @@ class Tracker(Shown):
         members: dict[str, set[str]] = {}
         for name, part in self._parts.items():
             members[name] = layout.inside(part)
-            if self.averages[name].buffers != "average":
+            if not self.averages[name].averages_statistics:
                 members[name] = members[name] - statistics
         return members
 

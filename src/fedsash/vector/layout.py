@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ..settings.errors import ModelError, SettingError, brief, check, one_line, shortened
 from .arrays import writable
-from .norms import tracking
+from .norms import STATISTICS, tracking
 from .private_torch import point
 
 ModelSlice = str | tuple[str, ...]
@@ -294,8 +294,7 @@ def _trainable(module: nn.Module, affine: Collection[int]) -> list[tuple[str, nn
     if not parameters:
         raise ModelError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
     for name, p in parameters:
-        if is_lazy(p):
-            raise ModelError(f"{name} has no shape before the first input: pass a batch through the module first")
+        _check_shape_is_known(name, p)
     for name, p in parameters:
         if not writable(p):
             raise ModelError(f"{name} is sparse or expanded: give it values of its own, by to_dense() or clone()")
@@ -303,12 +302,22 @@ def _trainable(module: nn.Module, affine: Collection[int]) -> list[tuple[str, nn
 
 
 def _running_statistics(layers: Mapping[str, nn.Module]) -> list[tuple[str, Tensor]]:
-    """The buffers of some layers, by their names in the whole model."""
+    """The running statistics of some layers, by their names in the whole model. A layer may have other buffers, too."""
     statistics = []
     for layer_name, layer in layers.items():
-        for name, buffer in layer.named_buffers():
-            statistics.append((_joined_name(layer_name, name), buffer))
+        for name, buffer in layer.named_buffers(recurse=False):
+            if name not in STATISTICS:
+                continue
+            full_name = _joined_name(layer_name, name)
+            _check_shape_is_known(full_name, buffer)
+            statistics.append((full_name, buffer))
     return statistics
+
+
+def _check_shape_is_known(name: str, tensor: Tensor) -> None:
+    """Raise `ModelError` for a tensor of a lazy layer, before its first input."""
+    if is_lazy(tensor):
+        raise ModelError(f"{name} has no shape before the first input: pass a batch through the module first")
 
 
 def _common_type(tensors: Iterable[tuple[str, Tensor]], mixed: bool) -> torch.dtype:

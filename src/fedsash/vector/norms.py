@@ -12,6 +12,9 @@ from torch import nn
 from ..settings.errors import check
 from .private_torch import Norm, is_batch_norm
 
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""PyTorch's names of BatchNorm's statistics."""
+
 
 def batch_norms(module: nn.Module) -> list[str]:
     """The names of the layers that keep, or depend on, statistics over samples (see `is_batch_norm`).

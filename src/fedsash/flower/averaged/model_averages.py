@@ -13,11 +13,10 @@ from ...averages import Average
 from ...averages.group import PAST, grouped
 from ...settings.errors import brief, check
 from ...vector.arrays import Vectors
+from ...vector.norms import STATISTICS
 from ...vector.vector_files import VectorFile
 from .arrays import Tensors
 
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-"""PyTorch's names of BatchNorm's statistics."""
 UNIT_VECTORS = re.compile(r"(?P<parametrization>.*parametrizations\.\w+\.)\d+\._[uv]|(?P<hook>.+)_[uv]")
 """PyTorch's names of spectral norm's vectors: those of its parametrization, and those of its older hook."""
 
@@ -111,7 +110,7 @@ def _members(average: Average, names: Collection[str]) -> set[str]:
     else:
         for part in parts:
             members |= _arrays_in(part, names)
-    if average.buffers != "average":
+    if not average.averages_statistics:
         members = {name for name in members if name.split(".")[-1] not in STATISTICS}
     return members
 

@@ -18,6 +18,7 @@ from fedsash.engines import LocalEngine
 from fedsash.methods import FedProx
 from fedsash.vector import private_torch
 from support.by_default import full
+from support.switching import Switching
 from support.worlds import after, federation, mlp
 
 ENGINE = LocalEngine("vectorised", 1, 4, True, "contiguous", 1)
@@ -43,6 +44,11 @@ def trained(**settings: Any) -> Tensor:
     plain = after(federation(engine=replace(ENGINE, compile=False), **settings), 2).w
     torch.testing.assert_close(w, plain, rtol=0, atol=1e-12)
     return w
+
+
+def test_a_method_whose_vectors_change_has_steps_for_each_of_their_forms(compilations: list[Any]) -> None:
+    trained(method=Switching())
+    assert len(compilations) == 2
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedsash import Evaluation
 from fedsash.client.messages import Job, Reply
-from fedsash.engines.buffers import Buffers
+from fedsash.engines.buffers import Buffers, Contents
 from fedsash.errors import WorkerError
 from fedsash.methods import LocalRun, Method, Mime, Scaffold, Upload
 from fedsash.methods.sampling import Uniform
@@ -136,13 +136,13 @@ def test_what_a_killed_worker_has_half_written_is_neither_read_nor_kept(
     undisturbed = after(federation(**settings), 3)
     put_reply = Buffers.put_reply
 
-    def torn(self: Buffers, job: Job, rows: slice, reply: Reply) -> None:
+    def torn(self: Buffers, job: Job, rows: slice, reply: Reply) -> Contents:
         if rows.start == 4 and strike(str(tmp_path), 2):
             for vectors in (self.client_state, self.uploads[job]):
                 for value in vectors.values():
                     value[rows].fill_(1e9)
             die()
-        put_reply(self, job, rows, reply)
+        return put_reply(self, job, rows, reply)
 
     monkeypatch.setattr(Buffers, "put_reply", torn)
     assert identical(after(federation(**settings), 3), undisturbed)

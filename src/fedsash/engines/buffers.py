@@ -23,16 +23,22 @@ StartMethod = Literal["fork", "spawn"]
 """How worker processes begin (see `LocalEngine`)."""
 
 
+Plain = tuple[str, list[int], bytes]
+"""The type, the shape and the bytes of a tensor."""
+Contents = list[tuple[str, Plain | None]]
+"""The vectors of a message by name, in order: in the buffers (None), or with the message if they do not fit there.
+
+A method may send and upload other vectors than in round 0, for which the buffers were made.
+"""
+
+
 class RequestHeader(NamedTuple):
-    """What goes to a worker through its pipe of a request: all but vectors and clients."""
+    """What goes to a worker through its pipe of a request: all but the clients, and the vectors in the buffers."""
 
     job: Job
     round: int
     server_steps: int | None
-
-    @classmethod
-    def of(cls, request: Request) -> RequestHeader:
-        return cls(request.job, request.round, request.server_steps)
+    server_state: Contents
 
 
 @dataclass(kw_only=True)
@@ -96,11 +102,11 @@ class Buffers:
         """The number of clients that fit into the buffers."""
         return len(self.norms)
 
-    def put(self, request: Request) -> None:
-        """Write the vectors that all clients of a request receive."""
+    def put(self, request: Request) -> RequestHeader:
+        """Write the vectors that all clients of a request receive; returns what else a worker must know of it."""
         self.sent.copy_(request.sent)
-        for name, vector in request.server_state.items():
-            self.server_state[name].copy_(vector)
+        server_state = _put(request.server_state, self.server_state)
+        return RequestHeader(request.job, request.round, request.server_steps, server_state)
 
     def put_clients(self, request: Request, first: int = 0) -> None:
         """Write the client state of a request's clients into the rows from `first` on."""
@@ -109,9 +115,6 @@ class Buffers:
 
     def request(self, header: RequestHeader, rows: slice, ids: Ints) -> Request:
         """The request as a worker reads it."""
-        server_state = Download({})
-        if header.job == "train":
-            server_state = self.server_state
         client_state = ClientState(_rows(self.client_state, rows))
         if header.job in SCORES:  # an evaluation reads only the client's part of the model
             client_state = ClientState({name: value for name, value in client_state.items() if name == OWN})
@@ -121,21 +124,20 @@ class Buffers:
             server_steps=header.server_steps,
             ids=ids,
             sent=self.sent,
-            server_state=server_state,
+            server_state=Download(_received(header.server_state, self.server_state)),
             clients=StateRows(client_state),
         )
 
-    def put_reply(self, job: Job, rows: slice, reply: Reply) -> None:
-        """Write a worker's reply."""
+    def put_reply(self, job: Job, rows: slice, reply: Reply) -> Contents:
+        """Write a worker's reply; returns its uploads."""
         for name, value in reply.client_state.items():
             self.client_state[name][rows] = value
-        for name, value in reply.upload.items():
-            self.uploads[job][name][rows] = value
         self.norms[rows] = reply.norms
+        return _put(reply.upload, _rows(self.uploads[job], rows))
 
-    def reply(self, job: Job, rows: slice, copied: bool) -> tuple[Uploaded, ClientState, Tensor]:
-        """The replies in some rows: uploads, client state and norms; the rows themselves, or copies of them."""
-        upload = _rows(self.uploads[job], rows)
+    def reply(self, job: Job, rows: slice, uploads: Contents, copied: bool) -> tuple[Uploaded, ClientState, Tensor]:
+        """The replies in some rows: `uploads`, client state and norms; the rows themselves, or copies of them."""
+        upload = _received(uploads, _rows(self.uploads[job], rows))
         client_state: Vectors = {}
         if job == "train":
             client_state = _rows(self.client_state, rows)
@@ -148,6 +150,42 @@ class Buffers:
 def _rows(vectors: Vectors, rows: slice) -> Vectors:
     """Views of some rows of each vector."""
     return {name: value[rows] for name, value in vectors.items()}
+
+
+def _put(vectors: Vectors, places: Vectors) -> Contents:
+    """Write vectors into their places in the buffers; returns what a message says of them."""
+    contents: Contents = []
+    for name, vector in vectors.items():
+        place = places.get(name)
+        if place is not None and place.shape == vector.shape and place.dtype == vector.dtype:
+            place.copy_(vector)
+            contents.append((name, None))
+        else:
+            contents.append((name, _plain(vector)))
+    return contents
+
+
+def _received(contents: Contents, places: Vectors) -> Vectors:
+    """The vectors of a message, some of which lie in these places in the buffers."""
+    vectors: Vectors = {}
+    for name, plain in contents:
+        if plain is None:
+            vectors[name] = places[name]
+        else:
+            vectors[name] = _tensor(plain)
+    return vectors
+
+
+def _plain(tensor: Tensor) -> Plain:
+    content = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return str(tensor.dtype).removeprefix("torch."), list(tensor.shape), content
+
+
+def _tensor(plain: Plain) -> Tensor:
+    dtype, shape, content = plain
+    tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+    tensor.flatten().view(torch.uint8).numpy()[:] = np.frombuffer(content, dtype=np.uint8)
+    return tensor
 
 
 def _shared(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, start: StartMethod) -> Tensor:

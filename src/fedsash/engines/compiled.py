@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 from ..client import RoundPlan, StepInputs, Trainer
@@ -21,58 +22,79 @@ UNROLLED = 4
 """All local steps of a round become one function if every client always takes the same number, at most this one."""
 
 
+Forms: TypeAlias = tuple[tuple[str, str, torch.Size, torch.dtype], ...]
+"""Whose a vector is, its name, its shape and its type, for each in order."""
+
+
 class CompiledSteps:
     """Runs local steps as machine code for one shape, that of padded blocks, `unrolled` steps at a time.
 
     The steps are first recorded as a flat graph of tensor operations, so methods may use any Python. PyTorch's Inductor
     then compiles the graph, and keeps the code on disk for later runs. With CUDA the kernels of this code become one
-    CUDA graph.
+    CUDA graph. A method's vectors may be others than in the rounds before; for these the steps are compiled anew.
     """
 
     def __init__(self, steps: Callable[[StepInputs], None], unrolled: int) -> None:
         self._steps = steps
         self._unrolled = unrolled
-        self._run: Callable[..., Any] | None = None
-        self._by_step: list[bool] = []
+        self._functions: dict[Forms, CompiledFunction] = {}
 
     def __call__(self, inputs: StepInputs) -> None:
-        if self._run is None:
-            self._run = self._compiled(inputs)
-        if not isinstance(self._run, Replayed):
-            self._take(self._run, tensors_of(inputs), len(inputs.rates))
+        forms = forms_of(inputs)
+        if forms not in self._functions:
+            self._functions[forms] = self._compiled(inputs)
+        function = self._functions[forms]
+        if not isinstance(function.run, Replayed):
+            function.take(tensors_of(inputs), len(inputs.rates))
             return
-        lent = self._run.lend(tensors_of(inputs), self._by_step)
-        self._take(self._run, lent, len(inputs.rates))
+        lent = function.run.lend(tensors_of(inputs), function.by_step)
+        function.take(lent, len(inputs.rates))
         for tensor, moved in zip(inputs.moved(), filled(inputs, iter(lent)).moved(), strict=True):
             tensor.copy_(moved)
 
-    def _compiled(self, inputs: StepInputs) -> Callable[..., Any]:
-        """The compiled function for inputs of these shapes; on a GPU a recording of its kernels.
-
-        `_by_step` then says which tensors have a row for each step: those that a few steps take a part of.
-        """
+    def _compiled(self, inputs: StepInputs) -> CompiledFunction:
+        """The compiled function for inputs of these shapes; on a GPU a recording of its kernels."""
         first = inputs.only(slice(0, self._unrolled))
         parts = tensors_of(first)
-        self._by_step = [part is not whole for part, whole in zip(parts, tensors_of(inputs), strict=True)]
+        by_step = [part is not whole for part, whole in zip(parts, tensors_of(inputs), strict=True)]
         run = _compile(lambda *flat: self._steps(filled(first, iter(flat))), parts)
-        if not all(part.is_cuda for part in parts):  # a number on the CPU would stay as it was recorded
-            return run
-        return replayed(run, parts, shared=tensors_of({"x": inputs.draws.x, "y": inputs.draws.y}))
+        if all(part.is_cuda for part in parts):  # a number on the CPU would stay as it was recorded
+            run = replayed(run, parts, shared=tensors_of({"x": inputs.draws.x, "y": inputs.draws.y}))
+        return CompiledFunction(run, self._unrolled, by_step)
 
-    def _take(self, run: Callable[..., Any], tensors: list[Tensor], count: int) -> None:
+
+@dataclass(frozen=True)
+class CompiledFunction:
+    """Runs `unrolled` steps at a time; `by_step` says which tensors have a row for each step."""
+
+    run: Callable[..., Any]
+    unrolled: int
+    by_step: list[bool]
+
+    def take(self, tensors: list[Tensor], count: int) -> None:
         """Take so many steps with these tensors."""
-        if count == self._unrolled:
-            run(*tensors)
+        if count == self.unrolled:
+            self.run(*tensors)
             return
-        for k in range(0, count, self._unrolled):
-            steps = slice(k, k + self._unrolled)
+        for k in range(0, count, self.unrolled):
+            steps = slice(k, k + self.unrolled)
             parts: list[Tensor] = []
-            for tensor, by_step in zip(tensors, self._by_step, strict=True):
+            for tensor, by_step in zip(tensors, self.by_step, strict=True):
                 if by_step:
                     parts.append(tensor[steps])
                 else:
                     parts.append(tensor)
-            run(*parts)
+            self.run(*parts)
+
+
+def forms_of(inputs: StepInputs) -> Forms:
+    """The forms of the vectors that the method chooses in each round."""
+    vectors_of = {"server": inputs.server_state, "client": inputs.client_state, "round": inputs.round_state}
+    forms: list[tuple[str, str, torch.Size, torch.dtype]] = []
+    for holder, vectors in vectors_of.items():
+        for name, value in vectors.items():
+            forms.append((holder, name, value.shape, value.dtype))
+    return tuple(forms)
 
 
 def compile_steps(trainer: Trainer, block: int) -> None:

@@ -19,7 +19,7 @@ from ..settings.resolve import libraries_first
 from ..system.subprocesses import STOPS, ending
 from ..vector.arrays import Ints
 from ..vector.vector_files import let_go
-from .buffers import Buffers, RequestHeader
+from .buffers import Buffers, Contents, RequestHeader
 from .processes import keep_freed_memory, own_memory, sendable, signals_wait
 
 Block = tuple[int, Ints]
@@ -69,8 +69,8 @@ class Worker:
         with suppress(BrokenPipeError, ConnectionResetError):
             self.pipe.send(message)
 
-    def answer(self) -> int | None:
-        """The first place of the block that it has answered next, or None if the process is dead.
+    def answer(self) -> tuple[int, Contents] | None:
+        """The first place of the block that it has answered next, and its uploads; None if the process is dead.
 
         Raises an exception of the training.
         """
@@ -80,9 +80,9 @@ class Worker:
             return None
         if isinstance(answer, BaseException):
             raise answer
-        first = int(answer)
+        first, uploads = answer
         self.left = [block for block in self.left if block[0] != first]
-        return first
+        return first, uploads
 
     def end(self) -> str:
         """End the process, and say why it had ended if it had."""
@@ -123,16 +123,16 @@ def _serve(
             fields, blocks = pipe.recv()
             header = RequestHeader(*fields)
             for first, ids in blocks:
-                _answer_block(header, first, np.array(ids, dtype=np.int64), trainer, buffers)
-                pipe.send(first)
+                uploads = _answer_block(header, first, np.array(ids, dtype=np.int64), trainer, buffers)
+                pipe.send((first, uploads))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
         except Exception as error:  # of the training: the other process raises it
             pipe.send(sendable(error))
 
 
-def _answer_block(header: RequestHeader, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
-    """Answer the request of some clients, from and into the buffers' rows from `first` on."""
+def _answer_block(header: RequestHeader, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> Contents:
+    """Answer the request of some clients, from and into the buffers' rows from `first` on; returns the uploads."""
     rows = slice(first, first + len(ids))
     reply = trainer.answer(buffers.request(header, rows, ids), np.arange(len(ids)))
-    buffers.put_reply(header.job, rows, reply)
+    return buffers.put_reply(header.job, rows, reply)

@@ -17,7 +17,7 @@ from ..client import Trainer
 from ..client.messages import Answer, Answers, Executor, Reply, Request
 from ..settings.errors import WorkerError
 from ..vector.vector_files import rested
-from .buffers import Buffers, RequestHeader
+from .buffers import Buffers, Contents, RequestHeader
 from .processes import return_freed_memory, threads
 from .worker import Block, Worker
 
@@ -94,10 +94,10 @@ class Workers(Executor):
         self._deaths.clear()
         try:
             with threads(1):  # the workers use all cores; a second thread here would wait for a core in every sum
-                self._buffers.put(request)
+                header = self._buffers.put(request)
                 for begin in range(0, len(request.ids), self._buffers.capacity):
                     wave = request.only(slice(begin, begin + self._buffers.capacity))
-                    yield from self._wave(request, wave, begin)
+                    yield from self._wave(request, header, wave, begin)
             self._request = None
         finally:
             if self._request is request:
@@ -134,7 +134,7 @@ class Workers(Executor):
         self._workers[number] = worker
         return worker
 
-    def _wave(self, request: Request, wave: Request, begin: int) -> Iterator[Answer]:
+    def _wave(self, request: Request, header: RequestHeader, wave: Request, begin: int) -> Iterator[Answer]:
         """Answer for as many clients as fit into the buffers; `begin` is the place of the first one."""
         # 1. Cut the clients into blocks, and ask the workers.
         self._buffers.put_clients(wave)
@@ -144,16 +144,16 @@ class Workers(Executor):
         blocks = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
         for worker, blocks_of_worker in zip(self._workers.values(), self._deal(wave, blocks), strict=True):
             if blocks_of_worker:
-                worker.ask(RequestHeader.of(request), blocks_of_worker)
+                worker.ask(header, blocks_of_worker)
 
         # 2. Hand on the answers in the round's order. The next wave overwrites the buffers.
         copied = len(wave.ids) < len(request.ids)
-        done: set[int | None] = set()
+        uploads: dict[int, Contents] = {}
         for first, clients in blocks:
-            while first not in done:
-                done.add(self._next(wave))
+            while first not in uploads:
+                uploads |= self._next(header, wave)
             rows = slice(first, first + len(clients))
-            upload, client_state, norms = self._buffers.reply(request.job, rows, copied)
+            upload, client_state, norms = self._buffers.reply(request.job, rows, uploads[first], copied)
             yield Reply(
                 places=np.arange(begin + first, begin + first + len(clients)),
                 upload=upload,
@@ -173,17 +173,19 @@ class Workers(Executor):
             of_workers.append([blocks[number] for number in numbers])
         return of_workers
 
-    def _next(self, wave: Request) -> int | None:
-        """Wait until a worker has answered a block, or has died; returns the block's first place."""
+    def _next(self, header: RequestHeader, wave: Request) -> dict[int, Contents]:
+        """Wait until a worker has answered a block, or has died; returns the uploads by the block's first place."""
         busy = [worker for worker in self._workers.values() if worker.left]
         ready = connection.wait([worker.pipe for worker in busy])
         worker = next(worker for worker in busy if worker.pipe in ready)
-        first = worker.answer()
-        if first is None:
-            self._replace(worker, wave)
-        return first
+        answer = worker.answer()
+        if answer is None:
+            self._replace(worker, header, wave)
+            return {}
+        first, uploads = answer
+        return {first: uploads}
 
-    def _replace(self, dead: Worker, wave: Request) -> None:
+    def _replace(self, dead: Worker, header: RequestHeader, wave: Request) -> None:
         """Let a new worker answer the blocks that a dead one has left."""
         death = f"round {wave.round + 1}: worker {dead.number} died ({dead.end()})"
         self._deaths[dead.number] += 1
@@ -196,4 +198,4 @@ class Workers(Executor):
         fresh = self._start_one(dead.number)
         for first, ids in dead.left:  # the dead worker may have written to its clients' rows
             self._buffers.put_clients(wave.only(slice(first, first + len(ids))), first)
-        fresh.ask(RequestHeader.of(wave), dead.left)
+        fresh.ask(header, dead.left)

@@ -9,6 +9,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from multiprocessing import parent_process
 from operator import attrgetter
 from typing import Any
 
@@ -93,13 +94,18 @@ def compiled(function: Callable[..., None], tensors: list[Tensor]) -> Callable[.
     it from Inductor's cache on the disk takes longer than some hundred rounds of a small model.
     """
     from torch import _inductor as inductor
+    from torch._inductor import config
     from torch.fx.experimental.proxy_tensor import make_fx
 
     copies = [t.clone() for t in tensors]
     graph = make_fx(function)(*copies)
     digest = _digest(graph, copies)
     if digest not in _compiled:
-        run: Callable[..., Any] = inductor.compile(graph, list[Any](copies))
+        helpers: dict[str, int] = {}
+        if parent_process() is not None:  # a forked process would wait for helpers that it does not have
+            helpers["compile_threads"] = 1
+        with config.patch(helpers):
+            run: Callable[..., Any] = inductor.compile(graph, list[Any](copies))
         if not digest:
             return run
         _compiled[digest] = run

@@ -45,10 +45,27 @@ class Scaled(nn.Module):
         return rows
 
 
+class DynamicRange(nn.Linear):
+    """Divides its outputs by the largest one of the batch, as a dynamic quantisation does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        return outputs / outputs.abs().amax().detach()
+
+
+def to_centre(output: Tensor, y: Tensor) -> Tensor:
+    """The distance of a sample to the centre of its class in the batch."""
+    same = (y[:, None] == y).to(output.dtype)
+    centres = same @ output / same.sum(1, keepdim=True)
+    return F.cross_entropy(output, y, reduction="none") + (output - centres).square().sum(1)
+
+
 ACROSS: dict[str, dict[str, Any]] = {
     "a loss": {"loss": contrastive},
     "a layer": {"model": Centred(4, 3).double()},
     "a gradient": {"model": Scaled().double()},
+    "a maximum": {"model": DynamicRange(4, 3).double()},
+    "a mean of each class": {"loss": to_centre},
 }
 
 

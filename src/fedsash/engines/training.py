@@ -23,7 +23,7 @@ from ..methods import Aggregation, FedAvg, Method, WeightedMean
 from ..methods.base import Effort
 from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
-from ..vector.arrays import Ints
+from ..vector.arrays import Ints, spread
 from ..vector.layout import Layout
 from ..vector.norms import for_training
 from ..vector.randomness import Purpose, draws_kept, key
@@ -31,6 +31,11 @@ from ..vector.sharing import Sharing
 from ..vector.spaces import ClientState, CommonPart, Download, ServerState, WholeModel
 from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Precision, Stacked
+
+PAIRS = 3
+"""So many pairs of samples show whether the samples of a batch depend on each other."""
+PADDING = 8
+"""So many samples of each kind pad a pair."""
 
 
 def first_memory(method: Method, local: LocalTraining, sharing: Sharing, w: WholeModel) -> ClientState:
@@ -234,11 +239,13 @@ class ClientWork:
 
     @cached_property
     def _crosses(self) -> bool:
-        """Whether the gradient of two samples changes by more than rounding if a third one has the weight 0."""
+        """Whether the gradient of two samples changes by more than rounding if others of the weight 0 follow them.
+
+        Several pairs are tried: by a maximum or by the means of classes, for instance, a sample depends on few others.
+        """
         t = self.training
         layout = t.sharing.layout
         samples = self.data.train
-        two = torch.arange(min(2, len(samples)), device=samples.y.device)
         w = layout.flatten(t.module)[: layout.trained].unsqueeze(0)
         gradient = Stacked(
             module=t.module,
@@ -251,22 +258,44 @@ class ClientWork:
             changes_input=self.changes_input,
         )
 
-        def gradient_over(index: Tensor) -> Tensor:
-            """The gradient over these samples, of which all but the first two have the weight 0."""
-            inputs = self.data.transform.inputs(samples.x[index], layout.dtype)
-            weights = (torch.arange(len(index), device=w.device) < len(two)).to(w.dtype) / len(two)
+        def gradient_over(index: Ints, real: int) -> Tensor:
+            """The gradient over these samples, of which all but the first `real` ones have the weight 0."""
+            rows = torch.from_numpy(index).to(samples.y.device)
+            inputs = self.data.transform.inputs(samples.x[rows], layout.dtype)
+            weights = (torch.arange(len(index), device=w.device) < real).to(w.dtype) / real
             batch = Batch(
                 x=each(inputs, lambda tensor: tensor.unsqueeze(0)),
-                y=samples.y[index].unsqueeze(0),
+                y=samples.y[rows].unsqueeze(0),
                 weights=weights.unsqueeze(0),
                 keys=torch.zeros(1, dtype=torch.int64, device=w.device),
             )
             return gradient(w, batch, {})
 
-        unpadded = gradient_over(two)
-        padded = gradient_over(torch.cat([two, two[:1]]))
-        rounding = torch.finfo(w.dtype).eps ** 0.5 * unpadded.norm()
-        return bool(unpadded.isfinite().all() and (padded - unpadded).norm() > rounding)
+        def differ(one: Tensor, other: Tensor) -> bool:
+            rounding = torch.finfo(w.dtype).eps ** 0.5 * one.norm()
+            return bool(one.isfinite().all() and (other - one).norm() > rounding)
+
+        first = self.data.clients[0][:2]
+        copy_added = np.concatenate([first, first[:1]])
+        if differ(gradient_over(first, len(first)), gradient_over(copy_added, len(first))):
+            return True
+        for client in spread(len(self.data.clients), PAIRS):
+            pair = self.data.clients[client][:2]
+            others = self._padding_of(client)
+            copies = np.repeat(pair[:1], len(others))  # as many, since rounding depends on the size of a batch
+            padded = [gradient_over(np.concatenate([pair, padding]), len(pair)) for padding in (copies, others)]
+            if differ(*padded):
+                return True
+        return False
+
+    def _padding_of(self, client: int) -> Ints:
+        """Samples to pad the client's first two with: more of the client, of the first one's label, and of all."""
+        labels = self.data.train.y
+        indices = self.data.clients[client]
+        kinds = [indices[2 : 2 + PADDING], spread(len(labels), PADDING)]
+        if labels.dim() == 1:
+            kinds.append(torch.nonzero(labels == labels[indices[0]])[:PADDING, 0].cpu().numpy())
+        return np.concatenate(kinds)
 
     def first(self, trainer: Trainer, ids: Ints) -> tuple[Request, Reply | None]:
         """The first request to the clients `ids` `[s]` (see `Training.first`), and their reply to a probe.

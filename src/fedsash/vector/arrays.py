@@ -43,6 +43,11 @@ def equal_parts(count: int, parts: int) -> list[int]:
     return [k * size + min(k, remainder) for k in range(1, parts + 1)]
 
 
+def spread(count: int, most: int) -> Ints:
+    """Up to `most` of the numbers below `count`, ascending from 0, as far apart as possible."""
+    return np.unique(np.linspace(0, count - 1, min(count, most), dtype=np.int64))
+
+
 def writable(tensor: Tensor) -> bool:
     """Whether each of its entries has a place of its own in memory: it is neither sparse nor expanded."""
     if tensor.layout is not torch.strided:

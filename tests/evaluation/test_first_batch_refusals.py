@@ -43,6 +43,15 @@ def late(token: int) -> Any:
     return ids
 
 
+def squeezed(output: Tensor, y: Tensor) -> Tensor:
+    return (output - y.unsqueeze(-1)).square().squeeze()
+
+
+class Squeezing(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).squeeze()
+
+
 def broken(output: Tensor, y: Tensor) -> float:
     raise RuntimeError("no\nsuch\nmetric")
 
@@ -63,6 +72,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
         lambda: world(nn.Linear(4, 1), TABLE, Y),
         ModelError,
         "outputs have the shape [2, 1]: the task Classification needs outputs of shape [2, 3] for 2 samples",
+    ),
+    "a loss that drops the dimension of a batch of one sample": (
+        lambda: world(nn.Linear(4, 1), TABLE, TABLE[:, 0], loss=squeezed),
+        SettingError,
+        "Federation.loss = squeezed: must return one number for each of 1 samples, returned []",
+    ),
+    "a model that drops it": (
+        lambda: world(Squeezing(4, CLASSES), TABLE, Y),
+        ModelError,
+        "the model's outputs have the shape [3]: the task Classification needs outputs of shape [1, 3] for 1 samples",
     ),
     "fewer outputs than labels": (
         lambda: world(nn.Linear(4, 2), TABLE, TABLE > 0, task=MultiLabel()),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
+from ..evaluation.unseen_draws import no_unseen_draws
 from ..methods import FedAvg, LocalRun, Method, check_returned
 from ..methods.base import Effort
 from ..vector.arrays import Ints, first_rows
@@ -114,9 +115,12 @@ class Trainer:
         watch: AbstractContextManager[None] = nullcontext()
         if self._watches_draws:
             watch = no_draws("Federation.method", self.method)
+        seeded: AbstractContextManager[None] = nullcontext()
+        if not self._gradient.dropout:
+            seeded = no_unseen_draws()
         client_state = ClientState({})
         try:
-            with watch:
+            with watch, seeded:
                 if request.job == "train":
                     plan = self.plan(request)
                     upload, client_state = self.train(request, plan)

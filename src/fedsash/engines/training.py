@@ -18,7 +18,7 @@ from ..client.store import StateRows
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import ModelInput, call, each
 from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
-from ..evaluation.first_batch import last_linear
+from ..evaluation.first_batch import last_linear, tried
 from ..methods import Aggregation, FedAvg, Method, WeightedMean
 from ..methods.base import Effort
 from ..settings.errors import SettingError, check, one_line
@@ -313,32 +313,33 @@ class ClientWork:
 
     @cached_property
     def draws_dropout(self) -> bool:
-        """Whether the model or the loss draws, as dropout does; it is tested on two samples."""
+        """Whether the model or the loss draws, as dropout does; it is tested on a first batch."""
         model = for_training(self.training.module)
         loss = self.training.goal.loss
-        x, y = self._two_samples()
+        x, y = self._first_batch()
         return draws_dropout(lambda: loss(call(model, x), y))
 
     @cached_property
     def changes_input(self) -> bool:
-        """Whether the model changes its input in place; it is tested on two samples."""
+        """Whether the model changes its input in place; it is tested on a first batch."""
         model = for_training(self.training.module)
-        x, _ = self._two_samples()
+        x, _ = self._first_batch()
         tensors = [x] if isinstance(x, Tensor) else list(x.values())
         before = [tensor._version for tensor in tensors]
         with torch.no_grad(), draws_kept():
             call(model, x)
         return before != [tensor._version for tensor in tensors]
 
-    def _two_samples(self) -> tuple[ModelInput, Tensor]:
-        """The model's input and the labels for two samples of the first client, the same one twice if it has only one.
+    def _first_batch(self) -> tuple[ModelInput, Tensor]:
+        """The model's input and the labels for some samples of a largest client, the same one twice if it has only one.
 
         Some models draw only where a batch has several samples, as mixup does, and one sample has no statistics.
         """
         samples = self.data.train
-        indices = self.data.clients[0]
-        second = min(1, len(indices) - 1)
-        index = torch.from_numpy(indices[[0, second]]).to(samples.y.device)
+        indices = self.data.clients[int(self.data.sizes.argmax())][: tried(self.training.local.batch)]
+        if len(indices) == 1:
+            indices = indices.repeat(2)
+        index = torch.from_numpy(indices).to(samples.y.device)
         x = self.data.transform.inputs(samples.x[index], self.training.sharing.layout.dtype)
         return x, samples.y[index]
 

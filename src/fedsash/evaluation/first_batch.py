@@ -1,4 +1,4 @@
-"""Two samples go through the model, the loss and the metrics before the first round, to find mistakes there."""
+"""A few samples go through the model, the loss and the metrics before the first round, to find mistakes there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ from .goal import Goal
 from .purity import check_loss_pure, check_no_state
 
 UNCHANGED = "must not change its arguments in place: all that comes after it gets them, too; copy them first (.clone())"
+
+TRIED = 32
+"""At most so many samples are tried at once. Some code does something else in a batch of more than two."""
 
 
 def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[str]]:
@@ -119,12 +122,22 @@ def _line_on_integers(integers: bool, dtype: torch.dtype) -> str:
 
 
 @torch.no_grad()
-def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, loss: object = None) -> None:
+def try_out(
+    module: nn.Module,
+    problem: Problem,
+    samples: Samples,
+    goal: Goal,
+    batch: int | Literal["full"],
+    loss: object = None,
+) -> None:
     """Raise one clear line unless the module's output, the loss and all metrics fit the task and the labels.
 
     It also raises one if the loss does not depend on the module's parameters, or if a forward pass, the loss or a
-    metric changes what no engine and no saved state knows. `loss` is the user's own, of which the goal's is made.
+    metric changes what no engine and no saved state knows. `batch` is that of the training, of which the first samples
+    are tried; `loss` is the user's own, of which the goal's is made.
     """
+    first_batch = _first(samples, tried(batch))
+    last_batch = _first(samples, 1)  # of many clients, or of a test set: a `squeeze()` drops its first dimension
     samples = _two(samples)
     y = samples.y
     output = _output(module, problem, samples)
@@ -133,7 +146,11 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, l
     _check_logits(module, problem, samples, goal, own_loss=loss is not None)
     losses = _checked_losses(goal, loss, output, y)
     _check_gradient(module, problem, samples, goal)
-    inputs = partial(_inputs, module, problem, samples)
+    for others in (first_batch, last_batch):
+        output_of_others = _output(module, problem, others)
+        _check_shape(problem, goal.task, goal.task.answer(output_of_others, others.y), others.y)
+        _checked_losses(goal, loss, output_of_others, others.y)
+    inputs = partial(_inputs, module, problem, first_batch)
     _check_forward(module, inputs)
     check_no_state(copy.deepcopy(module).eval(), lambda model: call(model, inputs()))
     for name, metric in goal.metrics.items():
@@ -144,6 +161,13 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, l
         with no_draws(f"metrics.{name}", metric), raised_as(not_computable):
             metric.check_for(scored)
         check(_versions(*arguments) == before, f"metrics.{name}", metric, UNCHANGED)
+
+
+def tried(batch: int | Literal["full"]) -> int:
+    """How many samples of a batch are tried at once: two at least, since some code draws only from there on."""
+    if batch == "full":
+        return TRIED
+    return min(max(batch, 2), TRIED)
 
 
 def _check_shape(problem: Problem, task: Task, answer: Tensor, y: Tensor) -> None:
@@ -355,6 +379,11 @@ def _inputs(module: nn.Module, problem: Problem, samples: Samples) -> ModelInput
     """The inputs of the module for all these samples."""
     x = samples.x[torch.arange(len(samples), device=samples.y.device)]
     return problem.transform.inputs(x, Layout(module).dtype)
+
+
+def _first(samples: Samples, count: int) -> Samples:
+    """Copies of the first samples."""
+    return samples[torch.arange(min(count, len(samples)), device=samples.y.device)]
 
 
 def _two(samples: Samples) -> Samples:

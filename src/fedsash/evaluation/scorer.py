@@ -19,7 +19,9 @@ from ..tasks import Scored
 from ..vector.arrays import Floats, Ints
 from ..vector.layout import Layout
 from ..vector.randomness import draws_kept, seed_torch, torch_states
+from .first_batch import tried
 from .goal import Goal
+from .unseen_draws import no_unseen_draws
 
 Scores = dict[str, Floats]
 """Sums over some samples: `"loss"` `[..., 2]` holds the sum of losses and the number of samples, others by metric."""
@@ -85,15 +87,16 @@ class Scorer:
         """
         self._layout.bind(self._module, w)
         if not self._draws_in_evaluations(samples):
-            return self._outcomes(samples, index)
+            with no_unseen_draws():
+                return self._outcomes(samples, index)
         with draws_kept():
             seed_torch(torch.zeros((), dtype=torch.int64, device=w.device))
             return self._outcomes(samples, index)
 
     def _draws_in_evaluations(self, samples: Samples) -> bool:
-        """Whether the model or the loss draws from PyTorch's generators in eval mode; it is tested on two samples."""
+        """Whether the model or the loss draws from PyTorch's generators in eval mode; it is tested on a first batch."""
         if self._draws is None:
-            rows = np.arange(min(2, len(samples)))
+            rows = np.arange(min(tried(self._batch), len(samples)))
             with draws_kept():
                 before = torch_states()
                 for x, y in _batches(samples, rows, len(rows)):

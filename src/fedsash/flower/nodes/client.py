@@ -219,7 +219,7 @@ class Node:
         problem = training.problem
         data = self.share.split(setting.evaluation, training.seed)  # by its own labels, as for the roll call
         data, _ = suited(module, alike(data, problem))
-        try_out(module, problem, data.train, training.goal)
+        try_out(module, problem, data.train, training.goal, training.local.batch)
         training = replace(training, module=module, sharing=sharing)
         trainer = self.engine.trainer(ClientWork(training, data))
         assert isinstance(self.engine.block, int) and isinstance(self.engine.threads, int)

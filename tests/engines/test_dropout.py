@@ -11,10 +11,12 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from fedsash.client import Batch
 from fedsash.engines.dropout import SeededDropout, draws_dropout
 from fedsash.engines.gradients import OneByOne, Stacked
+from fedsash.errors import ModelError
 from fedsash.methods import FedAvg
 from fedsash.vector.layout import Layout
 from fedsash.vector.randomness import Purpose, fold, keys, to_tensor
@@ -185,7 +187,7 @@ class Net(nn.Module):
         self.features, self.fc = nn.Dropout(0.3, inplace=True), nn.Linear(16, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc(self.features(torch.tanh(self.channels(self.conv(x))).flatten(1)))
+        out: Tensor = self.fc(self.features(2 * torch.tanh(self.channels(self.conv(x))).flatten(1)))
         return out
 
 
@@ -249,3 +251,63 @@ def test_the_same_batch_asked_again_has_the_same_masks() -> None:
             dropout=True,
         )
         assert torch.equal(gradient(w, batch, {}), gradient(w.clone(), batch, {}))
+
+
+class WithoutResult(nn.Sequential):
+    """Calls its dropout in place, and does not use what it returns."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__(nn.Linear(2, 8), nn.Linear(8, 3))
+        self.inplace = inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = 2 * torch.tanh(self[0](x))
+        dropped = F.dropout(hidden, 0.5, self.training, self.inplace)
+        if self.inplace:
+            dropped = hidden
+        out: Tensor = self[1](dropped)
+        return out
+
+
+@pytest.mark.parametrize("gradients", [OneByOne, Stacked])
+def test_dropout_in_place_changes_its_input(gradients: Any) -> None:
+    computed = []
+    for inplace in (True, False):
+        torch.manual_seed(0)
+        computed.append(gradient_of(WithoutResult(inplace).double(), gradients))
+    assert torch.equal(*computed)
+
+
+class Checkpointed(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self[1](checkpoint(self[0], x, use_reentrant=False))
+        return out
+
+
+def test_dropout_in_a_checkpoint_of_activations_is_refused() -> None:
+    first = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Tanh())
+    with pytest.raises(ModelError, match=r"dropout in a part of the model that torch\.utils\.checkpoint"):
+        gradient_of(Checkpointed(first, nn.Linear(8, 3)).double(), OneByOne)
+
+
+def test_a_checkpoint_of_activations_without_dropout_has_the_gradient_without_it() -> None:
+    parts = [nn.Sequential(nn.Linear(2, 8), nn.Tanh()), nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 3))]
+    computed = [gradient_of(kind(*parts).double(), OneByOne) for kind in (Checkpointed, nn.Sequential)]
+    assert torch.equal(*computed)
+
+
+def gradient_of(model: nn.Module, gradients: Any) -> Tensor:
+    """The gradient of a model with two inputs and three outputs over a batch of four samples."""
+    x = torch.linspace(-1, 1, 8, dtype=torch.float64).view(1, 4, 2)
+    batch = Batch(x, torch.zeros(1, 4).long(), torch.full((1, 4), 0.25).double(), key()[None])
+    gradient = gradients(
+        module=model,
+        layout=Layout(model),
+        loss=cross_entropy,
+        method=FedAvg(),
+        memory_format="contiguous",
+        precision="full",
+        dropout=True,
+    )
+    computed: Tensor = gradient(Layout(model).flatten(model)[None], batch, {})
+    return computed

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ..settings.errors import ModelError
+from ..vector.private_torch import checkpointed
 from ..vector.randomness import torch_states, uniform
 
 _WITHOUT_BATCH: dict[Callable[..., Any], int | None] = {
@@ -29,6 +31,8 @@ class SeededDropout(TorchFunctionMode):
     the dropout's input is the batch; otherwise engines draw other masks. The 1d, 2d and 3d forms
     keep or drop whole channels, by the hash of (key, n, channel). Kept elements are scaled by 1/(1-p). `calls` is the
     number of dropout layers so far.
+
+    Raises `ModelError` in a checkpoint of activations: its second pass comes after the mode has ended.
     """
 
     def __init__(self, key: Tensor) -> None:
@@ -50,6 +54,11 @@ class SeededDropout(TorchFunctionMode):
     ) -> Tensor:
         if not training or p == 0:
             return input
+        if checkpointed():
+            raise ModelError(
+                "dropout in a part of the model that torch.utils.checkpoint computes twice would have other masks the "
+                "second time: take dropout out of that part, or do without checkpoint"
+            )
         self.calls += 1
         masked = _masked_dimensions(func, input.dim())
         shape = input.shape[:masked] + (1,) * (input.dim() - masked)
@@ -58,7 +67,10 @@ class SeededDropout(TorchFunctionMode):
         scale = 0.0
         if p < 1:
             scale = 1 / (1 - p)
-        return input * (keep.to(input.dtype) * scale)
+        mask = keep.to(input.dtype) * scale
+        if inplace:
+            return input.mul_(mask)
+        return input * mask
 
 
 def _masked_dimensions(func: Callable[..., Any], dimensions: int) -> int:

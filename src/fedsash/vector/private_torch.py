@@ -64,6 +64,12 @@ def seed_cpu(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
+def checkpointed() -> bool:
+    """Whether code runs in a checkpoint of activations, which runs it once more for the gradient."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None and hooks[0].__qualname__.startswith("_checkpoint_hook")
+
+
 def transformed() -> bool:
     """Whether `vmap`, `grad` or another transform of functions is at work."""
     return bool(torch._C._are_functorch_transforms_active())

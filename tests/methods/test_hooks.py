@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -135,6 +136,31 @@ def test_an_upload_that_is_not_complete_is_refused_with_its_name(engine: str) ->
         after(federation(method=Forgetful(), engine=ENGINES[engine]), 1)
     with pytest.raises(SettingError, match=r"WithoutDelta\.upload = \['update'\]: must upload a vector called 'delta'"):
         after(federation(method=WithoutDelta(), engine=ENGINES[engine]), 1)
+
+
+@dataclass(frozen=True)
+class FromStart(FedAvg):
+    """FedProx, which remembers the model itself as the start of a round, or a copy of it."""
+
+    copies: bool = field(kw_only=True)
+
+    def round_state(self, local: LocalRun) -> Vectors:
+        start = local.w
+        if self.copies:
+            start = local.w.clone()
+        return {"start": start}
+
+    def direction(self, step: Step) -> Tensor:
+        return step.grad(step.w) + 0.5 * (step.w - step.round_state["start"])
+
+
+@pytest.mark.parametrize("part", [{}, {"personal": "3"}], ids=["whole", "with a personal part"])
+@pytest.mark.parametrize("engine", some(ENGINES, "sequential", "vectorised"))
+def test_a_vector_of_the_round_stays_as_it_was_made_while_the_model_moves(engine: str, part: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"engine": ENGINES[engine]} | part
+    methods = (FromStart(copies=False), FromStart(copies=True))
+    lent, copied = (after(federation(method=method, **settings), 2).w for method in methods)
+    assert torch.equal(lent, copied)
 
 
 class Summed(FedAvg):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,14 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedsash import Federation, LocalTraining
-from fedsash.methods import Aggregation
+from fedsash.methods import Aggregation, FedAvg, LocalRun, Upload, WeightedMean
+from fedsash.methods.base import Effort
 from fedsash.methods.sampling import Function
 from fedsash.methods.schedules import Flat, LocalSchedule
 from fedsash.methods.server_optimisers import Server
 from fedsash.settings.errors import SettingError
 from fedsash.vector.arrays import Floats, Ints, Vectors
-from support.by_default import rotated
-from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, federation
+from fedsash.vector.spaces import CommonPart, ServerState
+from support.by_default import rotated, some
+from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, federation
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,50 @@ def test_another_form_than_the_models_is_refused_in_the_round_that_made_it(part:
     assert world.layout.size == 67
     with pytest.raises(SettingError, match=f"^{line}$"):
         after(world, 1)
+
+
+@dataclass(frozen=True)
+class Uploads(FedAvg):
+    """Uploads what `of` makes of an update, too."""
+
+    of: Callable[[Tensor], Any] = field(kw_only=True)
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.delta, "other": self.of(local.delta)}, {}
+
+
+@dataclass(frozen=True)
+class Derives(WeightedMean):
+    """Sums the signs of the updates, too, as bytes."""
+
+    def derive(self, upload: Vectors, effort: Effort, memory: Vectors) -> Vectors:
+        return upload | {"sign": upload["delta"].sign().to(torch.int8)}
+
+
+class SendsNumber(FedAvg):
+    def send(self, w: CommonPart, server_state: ServerState, round: int) -> tuple[Tensor, Vectors]:
+        numbers: Any = {"mu": 0.5}
+        return w, numbers
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"method": Uploads(of=lambda delta: 3.0)}, r"Uploads\.upload: other = 'float': must be a tensor"),
+        ({"method": Uploads(of=lambda delta: delta[0])}, r"Uploads\.upload: other: shape = \[67\]: must be \[C, "),
+        (
+            {"method": Uploads(of=lambda delta: delta > 0)},
+            r"Uploads\.upload: other: type = 'torch.bool': must be float",
+        ),
+        ({"method": Uploads(of=torch.Tensor.long)}, r"Uploads\.upload: other: type = 'torch.int64': must be float"),
+        ({"aggregation": Derives()}, r"Derives\.derive: sign: type = 'torch.int8': must be floating-point"),
+        ({"method": SendsNumber()}, r"SendsNumber\.send: mu = 'float': must be a tensor"),
+    ],
+)
+@pytest.mark.parametrize("engine", some(ENGINES, "workers", "vectorised"))
+def test_vectors_of_another_kind_are_refused_with_their_name(engine: str, settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(SettingError, match=line):
+        after(federation(engine=ENGINES[engine], **settings), 1)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ..data.federated import FederatedData
 from ..evaluation.unseen_draws import no_unseen_draws
 from ..methods import FedAvg, LocalRun, Method, check_returned
 from ..methods.base import Effort
-from ..vector.arrays import Ints, first_rows
+from ..vector.arrays import Ints, check_rows, check_tensors, first_rows, unshared
 from ..vector.randomness import Purpose, fold, keys, no_draws, to_tensor
 from ..vector.sharing import Sharing
 from ..vector.spaces import ClientState, Uploaded, WholeModel
@@ -179,12 +179,15 @@ class Trainer:
         if self._sharing.personal.alone:
             self._train_alone(request, plan, before, inputs)
             taken = torch.cat([taken, column(plan.steps_alone, self._like)], dim=1)
-        for name, value in self.method.round_state(run).items():
-            run.round_state[name] = value.contiguous()  # the steps move them
+        round_state = self.method.round_state(run)
+        check_tensors(self.method, "round_state", round_state)
+        of_others = [run.w, run.sent, *run.server_state.values(), *run.client_state.values()]
+        run.round_state |= unshared(round_state, of_others)  # the steps move them
         self.steps(inputs)
 
         # 4. What clients send, and what they remember.
         upload, method_state = self.method.upload(run)
+        check_rows(self.method, "upload", upload, len(w))
         models = WholeModel(w)
         if statistics is not None:
             models = WholeModel(torch.cat([w, statistics], dim=1))
@@ -207,7 +210,9 @@ class Trainer:
     def probe(self, request: Request) -> Uploaded:
         """The uploads `[C, ...]` of a probe before the training."""
         run, *_ = self._begin(request, self.plan(request), self._memory.split(request.clients.own))
-        return Uploaded(self.method.probe(run))
+        upload = self.method.probe(run)
+        check_rows(self.method, "probe", upload, len(request.ids))
+        return Uploaded(upload)
 
     def plan(self, request: Request) -> RoundPlan:
         """How much the clients of a request train, or would train."""

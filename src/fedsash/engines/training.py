@@ -23,7 +23,7 @@ from ..methods import Aggregation, FedAvg, Method, WeightedMean
 from ..methods.base import Effort
 from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
-from ..vector.arrays import Ints, spread
+from ..vector.arrays import Ints, check_tensors, spread
 from ..vector.layout import Layout
 from ..vector.norms import for_training
 from ..vector.randomness import Purpose, draws_kept, key
@@ -132,6 +132,7 @@ class Training:
         common = self.sharing.common_of(w)
         start = ServerState(self.method.server_state(common, self.sharing.common))
         sent, download = self.method.send(common, start, 0)
+        check_tensors(self.method, "send", download)
         client_state = ClientState({})
         for name, value in self.memory.first(w).items():
             client_state[name] = value.expand(len(ids), *value.shape).clone()

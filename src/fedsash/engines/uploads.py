@@ -13,7 +13,7 @@ from ..client.messages import Collector, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
 from ..methods.rules import Aggregation
 from ..settings.errors import RunError
-from ..vector.arrays import Floats, Ints, Objects, Vectors, equal_parts, joined
+from ..vector.arrays import Floats, Ints, Objects, Vectors, check_rows, equal_parts, joined
 from ..vector.spaces import ClientState, MeanUpload
 
 
@@ -71,6 +71,7 @@ class Uploads:
         vectors: Vectors = answer.upload
         if self._derives:
             vectors = self.rule.derive(vectors, answer.effort, self._memory)
+            check_rows(self.rule, "derive", vectors, len(answer.places))
         self.sums.add(vectors, answer.places)
 
     def mean(self) -> MeanUpload:

@@ -15,7 +15,7 @@ from ..engines.uploads import Uploads
 from ..methods import Aggregation, Method, RoundMean, check_returned
 from ..methods.sampling import Sampling
 from ..methods.server_optimisers import Server
-from ..vector.arrays import Ints, Vectors, check_like
+from ..vector.arrays import Ints, Vectors, check_like, check_tensors
 from ..vector.sharing import Sharing
 from ..vector.spaces import AggregationMemory, CommonPart, Download, MeanUpload, OptimiserState, ServerState, WholeModel
 from .broadcast import Broadcaster
@@ -177,6 +177,7 @@ class ServerRound:
         if self.broadcaster is not None:
             w = self.broadcaster.sent(state, w, state.round, state.choice)
         common, vectors = self.method.send(self.sharing.common_of(w), state.server_state, state.round)
+        check_tensors(self.method, "send", vectors)
         return self.sharing.with_common(CommonPart(common), w), Download(vectors)
 
     def collect(self, request: Request) -> Uploads:

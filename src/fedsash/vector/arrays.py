@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -43,6 +43,26 @@ def equal_parts(count: int, parts: int) -> list[int]:
     return [k * size + min(k, remainder) for k in range(1, parts + 1)]
 
 
+def check_tensors(owner: object, field: str, vectors: Vectors) -> None:
+    """Raise `SettingError` unless all vectors that code of one's own has returned are tensors."""
+    for name, value in vectors.items():
+        if not isinstance(value, Tensor):
+            place = f"{type(owner).__name__}.{field}: {name}"
+            raise SettingError.at(place, type(value).__name__, "must be a tensor, as by torch.tensor(...)")
+
+
+def check_rows(owner: object, field: str, vectors: Vectors, count: int) -> None:
+    """Raise `SettingError` unless all vectors have a row for each of `count` clients, of which a mean can be taken."""
+    check_tensors(owner, field, vectors)
+    for name, value in vectors.items():
+        if value.dim() > 0 and len(value) == count and value.is_floating_point():
+            continue
+        place = f"{type(owner).__name__}.{field}: {name}"
+        if not value.is_floating_point():
+            raise SettingError.at(f"{place}: type", str(value.dtype), "must be floating-point, since its mean is taken")
+        raise SettingError.at(f"{place}: shape", list(value.shape), f"must be [C, ...], and C is {count} here")
+
+
 def spread(count: int, most: int) -> Ints:
     """Up to `most` of the numbers below `count`, ascending from 0, as far apart as possible."""
     return np.unique(np.linspace(0, count - 1, min(count, most), dtype=np.int64))
@@ -53,6 +73,19 @@ def writable(tensor: Tensor) -> bool:
     if tensor.layout is not torch.strided:
         return False
     return all(step > 0 or size <= 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def unshared(vectors: Vectors, others: Iterable[Tensor]) -> Vectors:
+    """The vectors, contiguous, and as copies if they lie in the memory of `others`, or of each other."""
+    addresses = {tensor.untyped_storage().data_ptr() for tensor in others}
+    apart: Vectors = {}
+    for name, value in vectors.items():
+        value = value.contiguous()
+        if value.untyped_storage().data_ptr() in addresses:
+            value = value.clone()
+        addresses.add(value.untyped_storage().data_ptr())
+        apart[name] = value
+    return apart
 
 
 def first_rows(vectors: Vectors, count: int) -> Vectors:

@@ -15,14 +15,14 @@ from torch import Tensor
 from fedsash import Federation, LocalTraining
 from fedsash.methods import Aggregation, FedAvg, LocalRun, Upload, WeightedMean
 from fedsash.methods.base import Effort
-from fedsash.methods.sampling import Function
+from fedsash.methods.sampling import Function, Uniform
 from fedsash.methods.schedules import Flat, LocalSchedule
 from fedsash.methods.server_optimisers import Server
 from fedsash.settings.errors import SettingError
 from fedsash.vector.arrays import Floats, Ints, Vectors
 from fedsash.vector.spaces import CommonPart, ServerState
 from support.by_default import rotated, some
-from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, federation
+from support.worlds import ENGINES, SEQUENTIAL, SIZES, VECTORISED, WORKERS, after, federation
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,23 @@ class SendsNumber(FedAvg):
 def test_vectors_of_another_kind_are_refused_with_their_name(engine: str, settings: dict[str, Any], line: str) -> None:
     with pytest.raises(SettingError, match=line):
         after(federation(engine=ENGINES[engine], **settings), 1)
+
+
+class OfLargeClients(FedAvg):
+    """Only clients with more than ten samples upload a second vector."""
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        uploads = {"delta": local.delta}
+        if local.size.min() > 10:
+            uploads["large"] = local.delta
+        return uploads, {}
+
+
+@pytest.mark.parametrize("engine", ["sequential", "workers"])
+def test_an_upload_of_some_clients_of_a_round_is_refused_since_its_mean_is_over_all(engine: str) -> None:
+    line = r"OfLargeClients\.upload = .*: must have the same names for all clients of a round"
+    with pytest.raises(SettingError, match=line):
+        after(federation(engine=ENGINES[engine], method=OfLargeClients(), sampling=Uniform(len(SIZES))), 1)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..client.messages import Collector, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
 from ..methods.rules import Aggregation
-from ..settings.errors import RunError
+from ..settings.errors import RunError, SettingError
 from ..vector.arrays import Floats, Ints, Objects, Vectors, check_rows, equal_parts, joined
 from ..vector.spaces import ClientState, MeanUpload
 
@@ -39,6 +39,8 @@ class Uploads:
         self.sums = Sums(weights, method.uniform + rule.uniform, pieces)
         self.updates: list[Tensor] = []
         self.rule = rule
+        self._method = method
+        self._names: set[str] | None = None  # unknown before the first upload
         self._memory = request.aggregation
         self._derives = request.job != "probe"
         self._keeps_updates = rule.keeps_updates and self._derives
@@ -59,6 +61,8 @@ class Uploads:
         if not usable:
             return
 
+        self._check_names(answer.upload)
+
         # The others count: the rule says what of them is summed, and a private one clips them first.
         collector.accepted += answer.places.tolist()
         client_state: ClientState | Objects = answer.client_state
@@ -73,6 +77,16 @@ class Uploads:
             vectors = self.rule.derive(vectors, answer.effort, self._memory)
             check_rows(self.rule, "derive", vectors, len(answer.places))
         self.sums.add(vectors, answer.places)
+
+    def _check_names(self, upload: Vectors) -> None:
+        """Raise `SettingError` unless clients upload what those before them have: a mean is over all of a round."""
+        if self._names is None:
+            self._names = set(upload)
+        if upload.keys() == self._names:
+            return
+        hook = "upload" if self._derives else "probe"
+        requirement = f"must have the same names for all clients of a round, as {sorted(self._names)} of those before"
+        raise SettingError.at(f"{type(self._method).__name__}.{hook}", sorted(upload), requirement)
 
     def mean(self) -> MeanUpload:
         """The weighted means over the accepted clients; empty if there are none."""

@@ -331,11 +331,11 @@ def test_a_state_dictionary_keeps_its_kind_its_versions_and_its_size(tmp_path: P
     linear = nn.Linear(30, 20)
     module = nn.Sequential(linear, nn.BatchNorm1d(20))
     torch.save(module.state_dict(), tmp_path / "m1.pt")
-    shutil.copyfile(tmp_path / "m1.pt", tmp_path / "m0.pt")
+    shutil.copyfile(tmp_path / "m1.pt", tmp_path / "best.pt")
     nn.init.ones_(linear.bias)
     torch.save(module.state_dict(), tmp_path / "m2.pt")
     merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
-    assert merged.files == (tmp_path / "m0.pt", tmp_path / "m2.pt") and "counts once" in merged.notes[0]
+    assert merged.files == (tmp_path / "m1.pt", tmp_path / "m2.pt") and "counts once" in merged.notes[0]
     mean = torch.load(tmp_path / "mean.pt", weights_only=True)
     assert vars(mean) == vars(module.state_dict())
     assert (tmp_path / "mean.pt").stat().st_size < (tmp_path / "m2.pt").stat().st_size + 2000

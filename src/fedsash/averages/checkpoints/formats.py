@@ -127,6 +127,14 @@ def flat_numbers(tensor: Tensor) -> Tensor:
     return tensor.reshape(-1)
 
 
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have one type and shape, and the same bits."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    bits = [flat_numbers(tensor).contiguous().view(torch.uint8) for tensor in (one, other)]
+    return torch.equal(*bits)
+
+
 def is_finite(flat: Tensor) -> bool:
     """Whether all of some floating-point numbers `[d]` are finite."""
     if flat.itemsize < 2:  # PyTorch adds no numbers of 8 bits

@@ -35,6 +35,7 @@ from .formats import (
     check_numbers,
     flat_numbers,
     is_finite,
+    same_bits,
 )
 from .lora import factor_in, mean_of_adapters
 from .order import (
@@ -43,8 +44,8 @@ from .order import (
     files_of,
     in_order,
     initial_model,
+    named_alone,
     step_read,
-    without_copies,
 )
 from .output import check_new, save_pickled, sync, whole
 from .readers import parts_of
@@ -110,7 +111,8 @@ def merge_checkpoints(
     `ema` (the D of a_i = D^(n-i)), `decay` (`linear`, `cosine`, `1-sqrt`, see `decay_weights`: WSM, arXiv 2507.17634)
     and `weights` `[n]`.
 
-    `paths` are files of safetensors or `torch.save`, folders of `torch.distributed.checkpoint`, or folders of these.
+    `paths` are files of safetensors or `torch.save`, folders of `torch.distributed.checkpoint`, or folders of these. If
+    each names one checkpoint and the order plays no role, they need no steps: the last named counts as the newest.
     `key` chooses one of several state dictionaries in a file. The mean has the layout and the names of the newest
     checkpoint; tensors of integers are the newest's. It is whole or absent. A card beside it says what it is made of.
 
@@ -135,9 +137,11 @@ def merge_checkpoints(
     check_new(out)
     for name, value in (("by", by), ("mode", mode), ("scores", scores)):
         check(not value or best is not None, name, value, "needs best, the number of checkpoints that are taken")
-    files = files_of([Path(path) for path in paths], notes.append)
-    files = without_copies(files, notes.append)
-    ordered = chosen(in_order(files, key, notes.append), last, every)
+    sources = [Path(path) for path in paths]
+    files = files_of(sources, notes.append)
+    order_counts = every != 1 or any(value is not None for value in (last, best, ema, decay, weights, bema))
+    ordered = in_order(files, key, notes.append, named_alone(sources), order_counts)
+    ordered = chosen(ordered, last, every)
     if best is not None:
         ordered = best_of(ordered, best, by, mode, None if scores is None else Path(scores), notes.append)
     check((bema is None) == (initial is None), "initial", initial, "belongs to bema, and bema needs it")
@@ -460,9 +464,7 @@ def _tied(newest: PickledFile, models: Sequence[_Named]) -> dict[str, str]:
 def _check_tied(models: Sequence[_Named], first: str, other: str) -> None:
     """Raise `ModelError` if two names of one tensor in the newest checkpoint hold other numbers in an older one."""
     for model in models[:-1]:
-        one = flat_numbers(model.tensor(first)).contiguous().view(torch.uint8)
-        two = flat_numbers(model.tensor(other)).contiguous().view(torch.uint8)
-        if not torch.equal(one, two):
+        if not same_bits(model.tensor(first), model.tensor(other)):
             raise ModelError(
                 f"{first} and {other} are one tensor in the newest file, and two in {model.checkpoint.path}"
             )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...settings.errors import RunError, SettingError, check_count, some
 from ...system.paths import similar
 from .distributed import METADATA
-from .formats import ENDINGS, INDICES, Checkpoint
-from .readers import has_parts, open_checkpoint, parts_of
+from .formats import ENDINGS, INDICES, Checkpoint, check_numbers, same_bits
+from .readers import has_parts, open_checkpoint
 
 MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", "consolidated")
 """The names that weights have in a folder of one checkpoint, without their endings."""
@@ -40,11 +40,21 @@ ZERO = "zero_to_fp32.py"
 CARD = "merge.json"
 """What a mean is made of: the name of this file in its folder, and how it ends beside a mean that is a file."""
 
-STEP_IN_NAME = re.compile(r"step[=_-]?(\d+)")
+STEP_IN_NAME = re.compile(r"step[=_-]?(\d+)", re.IGNORECASE)
 """A number in a name that is a step for certain."""
 
-SAMPLE = 4096
-"""How many bytes at the beginning, in the middle and at the end are compared first."""
+COUNTS_IN_NAMES = (
+    STEP_IN_NAME,
+    re.compile(r"iter(?:ation)?[=_-]?(\d+)", re.IGNORECASE),
+    re.compile(r"epoch[=_-]?(\d+)", re.IGNORECASE),
+)
+"""Numbers in names that say the order, the most certain first."""
+
+IN_NAMES = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][\w/]*)=([-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf))")
+"""A metric in a name, such as `val_loss=0.12`."""
+
+FRACTION = re.compile(r"\d+(?:\.\d+)+")
+"""A number in a name that counts nothing, such as a metric's `0.12` or a version."""
 
 
 @dataclass(frozen=True)
@@ -161,46 +171,43 @@ def card_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.{CARD}")
 
 
-def without_copies(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
-    """The paths, of which those with equal bytes count once: the one whose name has a number stays."""
-    different = list[Path]()
-    by_sample: dict[tuple[int, bytes], list[Path]] = {}
-    for path in sorted(paths, key=lambda path: number_of_file(path) is None):
-        alike = by_sample.setdefault(_sample(path), [])
-        same = [other for other in alike if _equal(path, other)]
-        if same:
-            say(f"{path} has the bytes of {same[0]}, and counts once")
-        else:
-            alike.append(path)
-            different.append(path)
-    return different
+def named_alone(paths: Sequence[Path]) -> set[Path]:
+    """The checkpoints that are named one by one: each by its file, or by a folder that holds no other."""
+    alone = set[Path]()
+    for path in paths:
+        checkpoints = [path]
+        if path.is_dir():
+            checkpoints = _lying_in(path, unsaid)
+        if len(checkpoints) == 1:
+            alone.update(checkpoints)
+    return alone
 
 
-def in_order(paths: Sequence[Path], key: str, say: Callable[[str], None]) -> list[Ordered]:
+def in_order(
+    paths: Sequence[Path], key: str, say: Callable[[str], None], named: Collection[Path] = (), needed: bool = True
+) -> list[Ordered]:
     """The checkpoints from the oldest to the newest: by the step in them, else by the number in the name.
 
-    Raises `RunError` if neither says the order, or if two are from one step.
+    Copies of a model count once. None that was `named` one by one is left out for want of a step. If all were, and the
+    order is not `needed`, they may do without it: then it is that in which they are named.
+
+    Raises `RunError` if neither says the order, or if two models are from one step.
     """
     checkpoints: list[Checkpoint] = [open_checkpoint(path, key) for path in paths]
+    checkpoints = _without_copies(checkpoints, say)
     if len(checkpoints) == 1:
         return [Ordered(checkpoints[0], step_of(checkpoints[0]))]
-    steps = [step_of(checkpoint) for checkpoint in checkpoints]
-    if None in steps:
-        checkpoints = _without_unnumbered(checkpoints, say)
-        steps = [number_of_file(checkpoint.path) for checkpoint in checkpoints]
-    by_step: dict[int, Checkpoint] = {}
-    numbered = list(zip(checkpoints, steps, strict=True))
-    numbered.sort(key=lambda pair: AGAIN.search(pair[0].path.stem) is not None)
-    for checkpoint, step in numbered:
-        if step is None:
-            raise RunError(f"{checkpoint.path}: neither the file nor its name says its step, such as model-500.pt")
-        other = by_step.setdefault(step, checkpoint)
-        if other is checkpoint:
-            continue
-        if AGAIN.search(checkpoint.path.stem) is None:
-            raise RunError(f"{other.path} and {checkpoint.path} are both from step {step}: name one of them")
-        say(f"{checkpoint.path} is from step {step}, as {other.path} is, and counts once")
-    return [Ordered(by_step[step], step) for step in sorted(by_step)]
+    checkpoints = _without_unnumbered(checkpoints, named, say)
+    steps = _steps(checkpoints)
+    ordered = [Ordered(checkpoint, step) for checkpoint, step in zip(checkpoints, steps, strict=True)]
+    disorder = _disorder(ordered)
+    if not disorder:
+        by_step = {step: entry for entry, step in zip(ordered, steps, strict=True) if step is not None}
+        return [by_step[step] for step in sorted(by_step)]
+    if needed or not all(checkpoint.path in named for checkpoint in checkpoints):
+        raise RunError(disorder)
+    say(f"their steps say no order, and a plain mean needs none: {checkpoints[-1].path}, the last, is the newest")
+    return ordered
 
 
 def initial_model(path: Path, key: str) -> Ordered:
@@ -249,7 +256,7 @@ def step_read(entry: Ordered) -> int:
     step = step_of(entry.checkpoint)
     if step is not None:
         return step
-    marked = STEP_IN_NAME.search(title_of(path))
+    marked = STEP_IN_NAME.search(full_title(path))
     if marked is None:
         raise RunError(
             f"{path} does not say its step, which BEMA needs: in the file, a trainer_state.json or as step=500"
@@ -277,26 +284,83 @@ def folder_of(path: Path) -> Path:
     return folder
 
 
+def full_title(path: Path) -> str:
+    """The name of a checkpoint; Lightning makes a folder of what stands before the `/` in the name of a metric."""
+    title = title_of(path)
+    folder = path.absolute().parent.name
+    if "=" in folder and not has_folder(path):
+        return f"{folder}/{title}"
+    return title
+
+
 def number_of_file(path: Path) -> int | None:
     """The number in a file's name, or in that of its folder where each checkpoint has one."""
-    return number_of(title_of(path))
+    return number_of(full_title(path))
 
 
 def number_of(name: str) -> int | None:
-    """The number in a name: the one after `step`, else the last."""
-    marked = STEP_IN_NAME.search(name)
-    if marked:
-        return int(marked[1])
-    numbers = re.findall(r"\d+", name)
+    """The number in a name that says the order: that of a step, an iteration or an epoch, else the last whole one.
+
+    Those of metrics, such as `acc=87`, and fractions say none.
+    """
+    for count in COUNTS_IN_NAMES:
+        marked = count.search(name)
+        if marked:
+            return int(marked[1])
+    without_metrics = IN_NAMES.sub("", name)
+    numbers = re.findall(r"\d+", FRACTION.sub("", without_metrics))
     return int(numbers[-1]) if numbers else None
 
 
-def _without_unnumbered(checkpoints: Sequence[Checkpoint], say: Callable[[str], None]) -> list[Checkpoint]:
-    """Without the files `last`, `best` and the like, whose names have no number."""
+def _without_copies(checkpoints: Sequence[Checkpoint], say: Callable[[str], None]) -> list[Checkpoint]:
+    """The checkpoints, of which those with equal tensors count once, unless they are from different steps."""
+    different = list[Checkpoint]()
+    for checkpoint in sorted(checkpoints, key=_may_be_a_copy):
+        same = [other for other in different if _is_copy(checkpoint, other)]
+        if same:
+            say(f"{checkpoint.path} holds the model of {same[0].path}, and counts once")
+        else:
+            different.append(checkpoint)
+    paths = {checkpoint.path for checkpoint in different}
+    return [checkpoint for checkpoint in checkpoints if checkpoint.path in paths]
+
+
+def _may_be_a_copy(checkpoint: Checkpoint) -> bool:
+    """Whether it gives way to another one with its model: it has no step, or is called `best` or the like."""
+    return _sure_step(checkpoint) is None or _is_again(checkpoint)
+
+
+def _is_copy(checkpoint: Checkpoint, other: Checkpoint) -> bool:
+    """Whether two checkpoints hold one model of one step."""
+    steps = {_sure_step(checkpoint), _sure_step(other)} - {None}
+    if len(steps) > 1 or set(checkpoint.names) != set(other.names):
+        return False
+    for each in (checkpoint, other):
+        check_numbers(each)
+    return all(same_bits(checkpoint.tensor(name), other.tensor(name)) for name in checkpoint.names)
+
+
+def _sure_step(checkpoint: Checkpoint) -> int | None:
+    """The step in a checkpoint or in its name; the number in a name such as `best-1` may count anything."""
+    step = step_of(checkpoint)
+    if step is None and not _is_again(checkpoint):
+        return number_of_file(checkpoint.path)
+    return step
+
+
+def _is_again(checkpoint: Checkpoint) -> bool:
+    return AGAIN.search(title_of(checkpoint.path)) is not None
+
+
+def _without_unnumbered(
+    checkpoints: Sequence[Checkpoint], named: Collection[Path], say: Callable[[str], None]
+) -> list[Checkpoint]:
+    """Without `last`, `best` and the like that lie in a folder, if they have neither a step nor a number."""
     numbered = list[Checkpoint]()
     again = list[str]()
     for checkpoint in checkpoints:
-        if number_of_file(checkpoint.path) is None and AGAIN.search(checkpoint.path.stem):
+        unnumbered = step_of(checkpoint) is None and number_of_file(checkpoint.path) is None
+        if unnumbered and _is_again(checkpoint) and checkpoint.path not in named:
             again.append(str(checkpoint.path))
         else:
             numbered.append(checkpoint)
@@ -307,31 +371,35 @@ def _without_unnumbered(checkpoints: Sequence[Checkpoint], say: Callable[[str], 
     return numbered
 
 
-def _sample(path: Path) -> tuple[int, bytes]:
-    """The size of a checkpoint and some of its bytes: equal ones have equal ones."""
-    size = 0
-    sample = b""
-    for part in parts_of(path):
-        length = part.stat().st_size
-        size += length
-        with part.open("rb") as file:
-            for place in (0, length // 2, max(length - SAMPLE, 0)):
-                file.seek(place)
-                sample += file.read(SAMPLE)
-    return size, sample
+def _steps(checkpoints: Sequence[Checkpoint]) -> list[int | None]:
+    """The steps in the checkpoints; if some have none, the numbers in all names, unless other ones are steps."""
+    steps = [step_of(checkpoint) for checkpoint in checkpoints]
+    if None not in steps:
+        return steps
+    numbers = [number_of_file(checkpoint.path) for checkpoint in checkpoints]
+    agree = all(step in (None, number) for step, number in zip(steps, numbers, strict=True))
+    return numbers if agree else steps
 
 
-def _equal(one: Path, other: Path) -> bool:
-    """Whether two checkpoints have files of equal bytes."""
-    pairs = zip(parts_of(one), parts_of(other), strict=True)
-    return all(_equal_files(first, second) for first, second in pairs)
+def _disorder(entries: Sequence[Ordered]) -> str:
+    """Why the steps of checkpoints do not say their order; empty if they do."""
+    by_step = dict[int, Path]()
+    for entry in entries:
+        path = entry.checkpoint.path
+        if entry.step is None:
+            return _without_step(path, entries)
+        other = by_step.setdefault(entry.step, path)
+        if other != path:
+            return f"{other} and {path} are both from step {entry.step}: name one of them"
+    return ""
 
 
-def _equal_files(one: Path, other: Path) -> bool:
-    with one.open("rb") as first, other.open("rb") as second:
-        while True:
-            piece = first.read(1 << 20)
-            if piece != second.read(1 << 20):
-                return False
-            if not piece:
-                return True
+def _without_step(path: Path, entries: Sequence[Ordered]) -> str:
+    """What is wrong with a checkpoint that has no step, beside others that may have one."""
+    for entry in entries:
+        if entry.step is not None and number_of_file(entry.checkpoint.path) != entry.step:
+            other = entry.checkpoint.path
+            return (
+                f"{path} does not say its step, as {other} does ({entry.step}, which its name does not): leave it out"
+            )
+    return f"{path}: neither the file nor its name says its step, such as model-500.pt"

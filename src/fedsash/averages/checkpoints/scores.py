@@ -11,7 +11,7 @@ from typing import Any
 
 from ...settings.errors import RunError, SettingError, check, check_choice, check_count, some
 from ...system.paths import plain_file
-from .order import Ordered, folder_of, has_folder, title_of
+from .order import IN_NAMES, Ordered, folder_of, full_title, has_folder, title_of
 
 LOWER = {"loss", "error", "err", "perplexity", "ppl", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 """Words in the names of metrics of which the lower value is the better one."""
@@ -32,9 +32,6 @@ HIGHER = {
     "recall",
 }
 """Words in the names of metrics of which the higher value is the better one."""
-
-IN_NAMES = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][\w/]*)=([-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf))")
-"""A metric in a name, such as `val_loss=0.12`."""
 
 STEP_NAMES = ("step", "global_step")
 """What a row of a history calls its step."""
@@ -121,19 +118,10 @@ def _from_names_and_states(ordered: Sequence[Ordered]) -> list[Metrics]:
                 by_step[step] = metrics | by_step.get(step, {})  # a step's own state goes before later ones
     metrics_of_each = []
     for entry in ordered:
-        in_name = {name: float(number) for name, number in IN_NAMES.findall(_full_title(entry.checkpoint.path))}
+        in_name = {name: float(number) for name, number in IN_NAMES.findall(full_title(entry.checkpoint.path))}
         in_state = {} if entry.step is None else by_step.get(entry.step, {})
         metrics_of_each.append(in_state | in_name)
     return metrics_of_each
-
-
-def _full_title(path: Path) -> str:
-    """The name of a checkpoint; Lightning makes a folder of what stands before the `/` in the name of a metric."""
-    title = title_of(path)
-    folder = path.absolute().parent.name
-    if "=" in folder and not has_folder(path):
-        return f"{folder}/{title}"
-    return title
 
 
 def _from_file(file: Path, ordered: Sequence[Ordered]) -> list[Metrics]:

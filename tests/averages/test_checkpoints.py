@@ -360,6 +360,50 @@ def test_generators_are_no_model(tmp_path: Path) -> None:
     check_means(mean["net"], models(2))
 
 
+@pytest.mark.parametrize("name", ["generator", "torchRNG", "GradScaler", "random_state"])
+def test_what_a_training_remembers_is_no_model(tmp_path: Path, name: str) -> None:
+    for i, state in enumerate(models(2)):
+        content = {"net": state, name: {"cpu": torch.zeros(3, dtype=torch.uint8)}, "epoch": i}
+        torch.save(content, tmp_path / f"m{i}.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    assert merged.notes == (f"left out of the mean: {name}",)
+    check_means(torch.load(merged.out, weights_only=True)["net"], models(2))
+
+
+@pytest.mark.parametrize("name", ["generator", "netG_generator", "scaler"])
+def test_a_model_that_is_called_like_what_a_training_remembers_is_one_of_several(tmp_path: Path, name: str) -> None:
+    for i, state in enumerate(models(2)):
+        torch.save({name: state, "discriminator": state}, tmp_path / f"m{i}.pt")
+    with pytest.raises(ModelError, match=f"choose one of {name}, discriminator"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    merge_checkpoints(tmp_path, tmp_path / "mean.pt", key=name)
+    check_means(torch.load(tmp_path / "mean.pt", weights_only=True)[name], models(2))
+
+
+def test_a_word_within_another_says_nothing_of_a_training(tmp_path: Path) -> None:
+    for i, state in enumerate(models(2)):
+        torch.save({"upscaler": state, "step": i}, tmp_path / f"m{i}.pt")
+    merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    check_means(torch.load(tmp_path / "mean.pt", weights_only=True)["upscaler"], models(2))
+
+
+@pytest.mark.parametrize("form", ["shadow", "list", "averages"])
+def test_a_copy_of_the_model_within_an_entry_is_left_out_and_said(tmp_path: Path, form: str) -> None:
+    for i, state in enumerate(models(2)):
+        copies: dict[str, object] = {
+            "shadow": {"decay": 0.99, "shadow": state},
+            "list": {"decay": 0.99, "shadow_params": list(state.values())},
+            "averages": {"ema": {"model": state}},
+        }
+        options = {"lr": 0.1, "class_weights": torch.ones(2)}
+        torch.save({"model": state, "ema": copies[form], "options": options, "step": i}, tmp_path / f"m{i}.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    assert merged.notes == ("left out of the mean: ema",)
+    mean = torch.load(merged.out, weights_only=True)
+    assert list(mean) == ["model", "options", "step"]
+    check_means(mean["model"], models(2))
+
+
 def test_factors_of_lora_are_refused_unless_their_means_are_asked_for(tmp_path: Path) -> None:
     for i in (1, 3):
         save_file({"q.lora_A.weight": torch.full((2, 3), float(i))}, tmp_path / f"m{i}.safetensors")

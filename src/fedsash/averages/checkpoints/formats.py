@@ -8,7 +8,7 @@ import mmap
 import operator
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,8 +59,14 @@ TYPES = {
 STEPS = ("global_step", "step", "iteration")
 """Where a file of PyTorch says how many steps its model has been trained."""
 
-TRAINING = re.compile(r"optim|sched|rng|random|generator|scaler|loops|callbacks", re.IGNORECASE)
-"""Names of what a training remembers beside its model."""
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+"""A word in a name: `GradScaler` and `grad_scaler` have two."""
+
+OPTIMISING = re.compile(r"optim(i[sz]er)?s?|(lr)?sched(uler)?s?|rngs?|random")
+"""Words for what is never a model, though it may have tensors under names."""
+
+TRAINING = re.compile(r"generators?|(grad|amp|loss)?scalers?|loops|callbacks")
+"""Words for what a training remembers beside its model, unless it has the tensors of one: a GAN has a generator."""
 
 _NUMPY = "numpy.core.multiarray", "numpy._core.multiarray"  # before NumPy 2, and since
 _SCALAR = np.float64(0).__reduce__()[0]
@@ -118,6 +124,25 @@ class Flat(Protocol):
     def numel(self) -> int: ...
 
     def __getitem__(self, entries: slice) -> Tensor: ...
+
+
+def says_training(name: str) -> bool:
+    """Whether a name is that of what a training remembers beside its model, such as `lr_schedulers`."""
+    return says_optimising(name) or _has_word(name, TRAINING)
+
+
+def says_optimising(name: str) -> bool:
+    """Whether what has this name is never a model."""
+    return _has_word(name, OPTIMISING)
+
+
+def _has_word(name: str, words: re.Pattern[str]) -> bool:
+    return any(words.fullmatch(word.lower()) for word in WORD.findall(name))
+
+
+def has_mean(tensor: Tensor) -> bool:
+    """Whether a tensor is averaged: one of integers is not."""
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def flat_numbers(tensor: Tensor) -> Tensor:
@@ -295,9 +320,8 @@ class PickledFile:
         return content
 
     def _keys(self) -> list[str]:
-        """The keys of the models' state dictionaries; generators have tensors under names, too."""
-        keys = [str(name) for name, value in self.content.items() if _is_state(value)]
-        return [key for key in keys if not TRAINING.search(key)]
+        """The keys of the models' state dictionaries."""
+        return [str(name) for name, value in self.content.items() if _is_model(str(name), value)]
 
     def _only_key(self) -> str:
         """The key of the only state dictionary in the file."""
@@ -309,8 +333,8 @@ class PickledFile:
         return keys[0]
 
     def _leaves_out(self, name: str) -> bool:
-        """Whether an entry belongs to the training, or is another model."""
-        return bool(TRAINING.search(str(name))) or _is_state(self.content[name])
+        """Whether an entry belongs to the training, or has another model in it."""
+        return says_training(str(name)) or _holds_state(self.content[name])
 
 
 @dataclass
@@ -397,7 +421,7 @@ def check_numbers(checkpoint: Checkpoint) -> None:
     for name in checkpoint.names:
         tensor = checkpoint.form(name)
         code = QUANTISED.search(name) is not None
-        if name.endswith(NO_INTEGERS) and not (tensor.is_floating_point() or tensor.is_complex()):
+        if name.endswith(NO_INTEGERS) and not has_mean(tensor):
             code = True
         if tensor.is_quantized or code:
             raise ModelError(f"{checkpoint.path} has quantised weights ({name}), whose mean means nothing")
@@ -444,3 +468,27 @@ def _is_state(value: object) -> bool:
     named = all(isinstance(name, str) for name in value)
     tensors = [isinstance(item, Tensor) for name, item in value.items() if not str(name).endswith("_extra_state")]
     return named and bool(tensors) and all(tensors)
+
+
+def _is_model(name: str, value: object) -> bool:
+    """Whether a value is the state dictionary of a model; a generator of random numbers has only bytes."""
+    if not _is_state(value) or says_optimising(name):
+        return False
+    assert isinstance(value, Mapping)
+    averaged = any(isinstance(tensor, Tensor) and has_mean(tensor) for tensor in value.values())
+    return averaged or not says_training(name)
+
+
+def _holds_state(value: object) -> bool:
+    """Whether a value is a state dictionary or a list of a model's tensors, or has one in it at any depth."""
+    if isinstance(value, Mapping):
+        return _is_state(value) or any(_holds_state(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return _is_list_of_tensors(value) or any(_holds_state(item) for item in value)
+    return False
+
+
+def _is_list_of_tensors(value: Sequence[object]) -> bool:
+    """Whether a value is what some averagers keep of a model: its tensors without their names, not just numbers."""
+    tensors = [item for item in value if isinstance(item, Tensor)]
+    return len(tensors) == len(value) and any(tensor.ndim > 0 for tensor in tensors)

@@ -34,6 +34,7 @@ from .formats import (
     ShardedCheckpoint,
     check_numbers,
     flat_numbers,
+    has_mean,
     is_finite,
     same_bits,
 )
@@ -275,7 +276,7 @@ def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
     Say which types are mixed.
     """
     newest = models[-1]
-    if not any(_has_mean(newest.form(name)) for name in newest.names):
+    if not any(has_mean(newest.form(name)) for name in newest.names):
         raise ModelError(f"{newest.checkpoint.path} {NOTHING}")
     for model in models:
         check_numbers(model.checkpoint)
@@ -286,17 +287,13 @@ def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
             if tensor.shape != wanted.shape:
                 shapes = f"{list(tensor.shape)} in {model.checkpoint.path}, {list(wanted.shape)} in the newest"
                 raise ModelError(f"{name} has the shape {shapes}")
-            if tensor.dtype != wanted.dtype and _has_mean(wanted):
+            if tensor.dtype != wanted.dtype and has_mean(wanted):
                 types = f"{tensor.dtype} in {model.checkpoint.path}, {wanted.dtype} in {newest.checkpoint.path}"
                 if not {tensor.dtype.to_real(), wanted.dtype.to_real()} <= set(MIXED):
                     raise ModelError(f"{name} is {types}: these have no common mean")
                 mixed[types] = None
         for types in mixed:
             say(f"some tensors are {types}: their means are rounded once, to the newest's type")
-
-
-def _has_mean(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _count(tensor: Tensor) -> int:
@@ -309,7 +306,7 @@ def _count(tensor: Tensor) -> int:
 def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) -> Iterator[Tensor]:
     """The mean of a tensor, flat, in pieces; of integers, the newest's."""
     newest = models[-1]
-    if not _has_mean(newest.form(name)):
+    if not has_mean(newest.form(name)):
         yield newest.tensor(name).reshape(-1)
         return
     flat = [model.flat(name) for model in models]

@@ -208,6 +208,15 @@ def test_adapters_must_agree_and_need_a_folder(tmp_path: Path) -> None:
         merge_checkpoints(tmp_path / "m1.safetensors", tmp_path / "mean", lora="exact")
 
 
+@pytest.mark.parametrize(("key", "value"), [("lora_alpha", 8), ("use_rslora", True), ("rank_pattern", {"q_proj": 2})])
+def test_factors_of_other_scales_have_no_mean(tmp_path: Path, key: str, value: object) -> None:
+    folder = save(tmp_path / "in", n=2)
+    file = folder / "checkpoint-0" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(ModelError, match=rf"the adapters differ in {key}: .* in .*checkpoint-0.*, .*checkpoint-1"):
+        merge_checkpoints(folder, tmp_path / "mean", lora="factors")
+
+
 @pytest.mark.parametrize("lora", ["exact", 2])
 def test_an_adapter_that_is_not_finite_is_named(tmp_path: Path, lora: Literal["exact"] | int) -> None:
     folder = save(tmp_path / "in")

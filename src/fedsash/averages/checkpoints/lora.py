@@ -134,11 +134,7 @@ def _config(checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
     newest = checkpoints[-1].path
     configs = [_read(checkpoint.path) for checkpoint in checkpoints]
     config = configs[-1]
-    for checkpoint, other in zip(checkpoints, configs, strict=True):
-        for key in DECIDES:
-            if (other.get(key) or None) != (config.get(key) or None):
-                values = f"{other.get(key)} in {checkpoint.path}, {config.get(key)} in {newest}"
-                raise ModelError(f"the adapters differ in {key}: {values}")
+    _check_agree(checkpoints, configs)
     kind = config.get("peft_type")
     if kind != "LORA":
         raise ModelError(f"{newest} is an adapter of the kind {kind}: only the products of LORA are averaged")
@@ -146,6 +142,35 @@ def _config(checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
         if config.get(key):
             raise ModelError(f"{newest} has {key}, which is more than a product: merge it into its model first")
     return config
+
+
+def check_scales(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raise `ModelError` if adapters whose factors are averaged have other scales, as their configurations say.
+
+    Those of other libraries than PEFT may have none.
+    """
+    configs = list[dict[str, Any]]()
+    for checkpoint in checkpoints:
+        config = dict[str, Any]()
+        if _has_config(checkpoint.path):
+            config = _read(checkpoint.path)
+        configs.append(config)
+    _check_agree(checkpoints, configs)
+
+
+def _check_agree(checkpoints: Sequence[Checkpoint], configs: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `ModelError` if the configurations differ in what decides how much the factors change."""
+    newest = checkpoints[-1].path
+    config = configs[-1]
+    for checkpoint, other in zip(checkpoints, configs, strict=True):
+        for key in DECIDES:
+            if (other.get(key) or None) != (config.get(key) or None):
+                values = f"{other.get(key)} in {checkpoint.path}, {config.get(key)} in {newest}"
+                raise ModelError(f"the adapters differ in {key}: {values}")
+
+
+def _has_config(path: Path) -> bool:
+    return (folder_of(path) / CONFIG).is_file()
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ from .formats import (
     is_finite,
     same_bits,
 )
-from .lora import factor_in, mean_of_adapters
+from .lora import check_scales, factor_in, mean_of_adapters
 from .order import (
     Ordered,
     chosen,
@@ -61,6 +62,9 @@ ALIGNED = 64
 
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DDP, `torch.compile` and trainers put before the names of a model's tensors."""
+
+STATISTIC = re.compile(r"(^|\.)running_(mean|var)$")
+"""Names of BatchNorm's statistics."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the numbers of entries that are done, and of all."""
@@ -153,13 +157,16 @@ def merge_checkpoints(
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]
     _check_alike(models, notes.append)
     newest = checkpoints[-1]
-    adapters = _averages_products(newest, lora, notes.append)
+    adapters = _averages_products(checkpoints, lora, notes.append)
     if adapters:
         check(not out.name.endswith(ENDINGS), "out", str(out), "must name a folder: it takes the configuration, too")
     if newest.left_out:
         notes.append(f"left out of the mean: {some(newest.left_out)}")
-    if any("running_mean" in name for name in newest.names):
-        notes.append("BatchNorm's statistics are averaged, too: better update them (torch.optim.swa_utils.update_bn)")
+    if any(STATISTIC.search(name) for name in newest.names):
+        averaged = "averaged, too"
+        if _extrapolates(chosen_weights):
+            averaged = "the newest's, since a negative weight could make a variance negative"
+        notes.append(f"BatchNorm's statistics are {averaged}: better update them (torch.optim.swa_utils.update_bn)")
     share_of_each = list(map(float, shares(chosen_weights, len(ordered))))
     parts = [parts_of(checkpoint.path) for checkpoint in checkpoints]
     with Checksums(parts) as checksums, whole(out, newest.path) as (file, card):
@@ -224,8 +231,12 @@ def _plain(name: str) -> str:
     return name
 
 
-def _averages_products(newest: Checkpoint, lora: str | int, say: Callable[[str], None]) -> bool:
-    """Whether products of factors are averaged. Raises `ModelError` if there are factors and nobody says how."""
+def _averages_products(checkpoints: Sequence[Checkpoint], lora: str | int, say: Callable[[str], None]) -> bool:
+    """Whether products of factors are averaged.
+
+    Raises `ModelError` if there are factors and nobody says how, or if factors are averaged that have other scales.
+    """
+    newest = checkpoints[-1]
     if not isinstance(lora, int):
         check(lora in ("", "exact", "factors"), "lora", lora, "must be 'exact', a rank, or 'factors'")
     factor = factor_in(newest)
@@ -237,6 +248,7 @@ def _averages_products(newest: Checkpoint, lora: str | int, say: Callable[[str],
         how = "take lora = 'exact', a rank to which the mean of the products is cut, or 'factors' all the same"
         raise ModelError(f"{newest.path} has factors of LoRA ({factor}): {reason}; {how}")
     if lora == "factors":
+        check_scales(checkpoints)
         say(f"the factors of LoRA are averaged: {reason}")
         return False
     return True
@@ -296,6 +308,11 @@ def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
             say(f"some tensors are {types}: their means are rounded once, to the newest's type")
 
 
+def _extrapolates(weights: Sequence[float] | None) -> bool:
+    """Whether a weight is negative, so that the mean may lie beyond all models."""
+    return weights is not None and min(weights) < 0
+
+
 def _count(tensor: Tensor) -> int:
     """How many numbers a tensor has; a complex one has two for each of its entries."""
     if tensor.is_complex():
@@ -304,9 +321,10 @@ def _count(tensor: Tensor) -> int:
 
 
 def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) -> Iterator[Tensor]:
-    """The mean of a tensor, flat, in pieces; of integers, the newest's."""
+    """The mean of a tensor, flat, in pieces; of integers, the newest's, as of statistics with a negative weight."""
     newest = models[-1]
-    if not has_mean(newest.form(name)):
+    kept = STATISTIC.search(name) and _extrapolates(weights)
+    if kept or not has_mean(newest.form(name)):
         yield newest.tensor(name).reshape(-1)
         return
     flat = [model.flat(name) for model in models]

@@ -250,3 +250,62 @@ def test_a_folder_that_a_killed_training_left_without_weights_is_said(tmp_path: 
     lines = list[str]()
     assert len(files_of([tmp_path], lines.append)) == 2
     assert lines == [f"left out, without weights: {killed}"]
+
+
+def lines_of(folder: Path) -> tuple[list[Path], list[str]]:
+    """The files that are taken in a folder, and what is said of them."""
+    lines = list[str]()
+    return files_of([folder], lines.append), lines
+
+
+def test_files_beside_folders_that_are_not_called_checkpoints_are_not_passed_over(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path / f"model-{step}.pt", float(step))
+    save(tmp_path / "samples-100" / "latents.pt", 99.0)
+    with pytest.raises(
+        RunError, match=r"checkpoints in files and in folders \(model-1\.pt and samples-100\): name those"
+    ):
+        files_of([tmp_path], print)
+
+
+def test_the_last_model_beside_folders_of_checkpoints_is_left_out_and_said(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path / f"checkpoint-{step}" / "pytorch_model.bin", float(step))
+    save(tmp_path / "pytorch_model.bin", 2.0)
+    files, lines = lines_of(tmp_path)
+    assert files == [tmp_path / f"checkpoint-{step}" / "pytorch_model.bin" for step in (1, 2)]
+    assert lines == [f"left out, beside folders with checkpoints: {tmp_path / 'pytorch_model.bin'}"]
+
+
+def test_a_model_beside_the_index_of_another_is_left_out_and_said(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "model-00001-of-00001.safetensors"):
+        save_file({"w": torch.zeros(2)}, tmp_path / name)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": "model-00001-of-00001.safetensors"}}))
+    assert lines_of(tmp_path) == ([index], [f"left out, beside {index}: model.safetensors"])
+
+
+def test_a_second_file_beside_a_model_is_left_out_and_said(tmp_path: Path) -> None:
+    save_file({"w": torch.zeros(2)}, tmp_path / "model.safetensors")
+    save(tmp_path / "pytorch_model.bin", 1.0)
+    model = tmp_path / "model.safetensors"
+    assert lines_of(tmp_path) == ([model], [f"left out, beside {model}: pytorch_model.bin"])
+
+
+def test_means_alone_in_a_folder_can_be_named_one_by_one(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path / "in" / f"m{step}.pt", float(step))
+    means = [tmp_path / "means" / f"soup-{i}.pt" for i in (1, 2)]
+    for i, mean in enumerate(means):
+        merge_checkpoints(tmp_path / "in", mean, last=i + 1)
+    with pytest.raises(RunError, match=r"no checkpoint but means of earlier merges: name those .*soup-1\.pt"):
+        merge_checkpoints(tmp_path / "means", tmp_path / "out.pt")
+    merged = merge_checkpoints(means, tmp_path / "out.pt")
+    assert torch.load(merged.out, weights_only=True)["state_dict"]["w"] == 1.75
+
+
+def test_a_folder_of_accelerate_that_is_named_is_one_checkpoint(tmp_path: Path) -> None:
+    for name in ("pytorch_model_fsdp_0", "optimizer_0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".metadata").touch()
+    assert files_of([tmp_path], print) == [tmp_path / "pytorch_model_fsdp_0" / ".metadata"]

@@ -12,7 +12,7 @@ from ...settings.errors import RunError, SettingError, check_count, some
 from ...system.paths import similar
 from .distributed import METADATA
 from .formats import ENDINGS, INDICES, Checkpoint, check_numbers, same_bits
-from .readers import has_parts, open_checkpoint
+from .readers import has_parts, open_checkpoint, parts_of
 
 MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", "consolidated")
 """The names that weights have in a folder of one checkpoint, without their endings."""
@@ -90,7 +90,7 @@ def files_of(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
 
 def holds_checkpoints(folder: Path) -> bool:
     """Whether checkpoints lie in the folder."""
-    return folder.is_dir() and bool(_lying_in(folder, unsaid))
+    return folder.is_dir() and bool(_in_folders_of(folder, unsaid) or _weights(folder, unsaid))
 
 
 def unsaid(line: str) -> None:
@@ -98,19 +98,41 @@ def unsaid(line: str) -> None:
 
 
 def _in_folder(folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """The checkpoints in a folder: those in its folders such as `checkpoint-500`, else its own files."""
+    """The checkpoints in a folder. Raises `RunError` if there are none, as means of an earlier merge are none."""
     checkpoints = _lying_in(folder, say)
-    if not checkpoints:
-        raise RunError(f"{folder} has no checkpoint: no file in it ends in {', '.join(ENDINGS)}")
-    return checkpoints
+    if checkpoints:
+        return checkpoints
+    means = [path for path in sorted(folder.iterdir()) if _is_mean(path)]
+    if means:
+        raise RunError(
+            f"{folder} has no checkpoint but means of earlier merges: name those that you want, {some(means)}"
+        )
+    raise RunError(f"{folder} has no checkpoint: no file in it ends in {', '.join(ENDINGS)}")
 
 
 def _lying_in(folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """The checkpoints in folders such as `checkpoint-500`, else the folder's own; empty if there are none."""
-    checkpoints = list[Path]()
+    """The checkpoints in folders such as `checkpoint-500`, else the folder's own; empty if there are none.
+
+    Raises `RunError` if there are both, and no folder is called like one of a checkpoint.
+    """
+    by_child = _in_folders_of(folder, say)
+    if not by_child:
+        return _weights(folder, say)
+    beside = _files_in(folder)
+    if beside and not any(CHECKPOINT.search(child.name) for child in by_child):
+        both = f"{beside[0].name} and {next(iter(by_child)).name}"
+        raise RunError(f"{folder} has checkpoints in files and in folders ({both}): name those that you want")
+    if beside:
+        say(f"left out, beside folders with checkpoints: {some(beside)}")
+    return [path for paths in by_child.values() for path in paths]
+
+
+def _in_folders_of(folder: Path, say: Callable[[str], None]) -> dict[Path, list[Path]]:
+    """The checkpoints in each folder with a number in its name, such as `checkpoint-500`, if it has any."""
+    by_child = dict[Path, list[Path]]()
     empty = list[Path]()
     for child in sorted(folder.iterdir()):
-        if child.name.startswith(".") or (child / CARD).is_file():  # such as what a killed merge has left
+        if child.name.startswith(".") or BESIDE.match(child.name) or _is_mean(child):  # such as a killed merge's
             continue
         if number_of(child.name) is None:
             continue
@@ -118,46 +140,69 @@ def _lying_in(folder: Path, say: Callable[[str], None]) -> list[Path]:
             _check_link(child)
         if not child.is_dir():
             continue
-        weights = _weights(child)
-        checkpoints += weights
-        if not weights and CHECKPOINT.search(child.name):
+        weights = _weights(child, say)
+        if weights:
+            by_child[child] = weights
+        elif CHECKPOINT.search(child.name):
             empty.append(child)
-    if checkpoints and empty:
+    if by_child and empty:
         say(f"left out, without weights: {some(empty)}")
-    return checkpoints or _weights(folder)
+    return by_child
 
 
-def _weights(folder: Path) -> list[Path]:
-    """The files with weights in a folder; an index, or a file of a known name, stands alone there.
+def _weights(folder: Path, say: Callable[[str], None]) -> list[Path]:
+    """The files with weights in a folder; an index, or a file of a known name, stands alone there, which is said.
 
     Raises `RunError` if the folder holds parts of a checkpoint without an index that can be read.
     """
     for place in (folder, folder / WITHIN):
         if (place / METADATA).is_file():
             return [place / METADATA]
+    files = _files_in(folder)
     for ending in INDICES:
         indices = sorted(folder.glob(f"*{ending}"))
         if indices:
+            _say_beside(indices[0], [*files, *indices], say)
             return indices[:1]
-    checkpoints = []
-    for path in sorted(folder.iterdir()):
-        if not path.name.endswith(ENDINGS) or path.name.startswith(".") or BESIDE.match(path.stem):
-            continue
+    for path in files:
         _check_link(path)
-        if path.is_file() and not card_of(path).is_file():
-            checkpoints.append(path)
-    if not checkpoints and (folder / ZERO).is_file():
+    if not files and (folder / ZERO).is_file():
         raise RunError(
             f"{folder} has the parts of DeepSpeed's ZeRO: python {folder / ZERO} {folder} {folder} makes a model"
         )
     for name in MODELS:
-        for path in checkpoints:
+        for path in files:
             if path.stem == name:
+                _say_beside(path, files, say)
                 return [path]
-    for path in checkpoints:
+    for path in files:
         if SHARD.search(path.stem):
             raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDICES[0]})")
-    return checkpoints
+    return files
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The files in a folder that may have a model's weights, by their names, with links to nothing among them."""
+    files = []
+    for path in sorted(folder.iterdir()):
+        if not path.name.endswith(ENDINGS) or path.name.startswith(".") or BESIDE.match(path.stem):
+            continue
+        if not path.is_dir() and not _is_mean(path):
+            files.append(path)
+    return files
+
+
+def _say_beside(taken: Path, files: Sequence[Path], say: Callable[[str], None]) -> None:
+    """Say which files lie beside the one that is taken, and are none of its parts."""
+    parts = {path.name for path in parts_of(taken)}
+    others = [path for path in files if path.name not in parts]
+    if others:
+        say(f"left out, beside {taken}: {some(path.name for path in others)}")
+
+
+def _is_mean(path: Path) -> bool:
+    """Whether a file or a folder is the mean of an earlier merge, and so has its card."""
+    return (path / CARD).is_file() or card_of(path).is_file()
 
 
 def _check_link(path: Path) -> None:

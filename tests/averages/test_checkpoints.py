@@ -404,6 +404,42 @@ def test_a_copy_of_the_model_within_an_entry_is_left_out_and_said(tmp_path: Path
     check_means(mean["model"], models(2))
 
 
+@pytest.mark.parametrize("newest", [1, 2])
+def test_complex_numbers_and_real_ones_have_no_common_mean(tmp_path: Path, newest: int) -> None:
+    torch.save({"w": torch.ones(1, dtype=torch.complex64)}, tmp_path / f"m{newest}.pt")
+    torch.save({"w": torch.ones(1)}, tmp_path / f"m{3 - newest}.pt")
+    with pytest.raises(
+        ModelError, match=r"w is torch\.\w+ in .*m1\.pt, torch\.\w+ in .*m2\.pt: these have no common mean"
+    ):
+        merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+
+
+def test_a_type_without_a_mean_is_named_with_its_tensor_and_file(tmp_path: Path) -> None:
+    for step in (1, 2):
+        state = {"w": torch.ones(2), "scale": torch.ones(2).to(torch.float8_e4m3fnuz)}
+        torch.save(state, tmp_path / f"m{step}.pt")
+    with pytest.raises(ModelError, match=r"m1\.pt: scale is of the type torch\.float8_e4m3fnuz, which has no mean"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+
+
+def test_integers_are_quantised_weights_only_if_they_are_called_weight(tmp_path: Path) -> None:
+    for step in (1, 2):
+        torch.save({"w": torch.ones(2) * step, "loss.class_weight": torch.tensor([1, 2])}, tmp_path / f"m{step}.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    assert torch.load(merged.out, weights_only=True)["loss.class_weight"].tolist() == [1, 2]
+    torch.save({"w": torch.ones(2), "weight": torch.tensor([1, 2])}, tmp_path / "m3.pt")
+    with pytest.raises(ModelError, match=r"quantised weights \(weight\)"):
+        merge_checkpoints(tmp_path / "m3.pt", tmp_path / "again.pt")
+
+
+def test_numbers_that_the_newest_has_as_integers_do_not_count_and_that_is_said(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(2), "scale": torch.tensor([3.5])}, tmp_path / "m1.pt")
+    torch.save({"w": torch.ones(2), "scale": torch.tensor([1])}, tmp_path / "m2.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    assert torch.load(merged.out, weights_only=True)["scale"].tolist() == [1]
+    assert merged.notes == (f"scale: integers in the newest, which are taken, and none in {tmp_path / 'm1.pt'}",)
+
+
 def test_factors_of_lora_are_refused_unless_their_means_are_asked_for(tmp_path: Path) -> None:
     for i in (1, 3):
         save_file({"q.lora_A.weight": torch.full((2, 3), float(i))}, tmp_path / f"m{i}.safetensors")

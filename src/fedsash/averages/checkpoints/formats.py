@@ -23,6 +23,7 @@ from torch.serialization import safe_globals
 
 from ...settings.errors import ModelError, RunError, one_line, some
 from ...system.paths import inside, plain_file
+from ...vector.exact_means import TYPES as AVERAGED
 from ...vector.pieces import Pieces
 
 SAFETENSORS = (".safetensors",)
@@ -82,9 +83,8 @@ INERT += [type(np.dtype(code)) for code in "?bhilqBHILQefdFD"]
 QUANTISED = re.compile(r"(^|\.)(qweight|qzeros|absmax|quant_map|SCB|weight_packed|weight_scale|weight_scale_inv)$")
 """Names of tensors that stand beside weights which are codes, and not numbers."""
 
-
-NO_INTEGERS = ("weight", "_blocks", "_scales", "W_q")
-"""How the names of tensors end that are codes if they are integers."""
+NO_INTEGERS = re.compile(r"((^|\.)weight|_blocks|_scales|W_q)$")
+"""Names of tensors that are codes if they are integers."""
 
 
 NOTHING = "has no floating-point tensor to average"
@@ -417,16 +417,18 @@ def check_no_key(path: Path, key: str) -> None:
 
 
 def check_numbers(checkpoint: Checkpoint) -> None:
-    """Raise `ModelError` if weights of the checkpoint are codes, so that their mean means nothing."""
+    """Raise `ModelError` if weights of the checkpoint are codes, or of a type of which no mean is made."""
     for name in checkpoint.names:
         tensor = checkpoint.form(name)
         code = QUANTISED.search(name) is not None
-        if name.endswith(NO_INTEGERS) and not has_mean(tensor):
+        if NO_INTEGERS.search(name) and not has_mean(tensor):
             code = True
         if tensor.is_quantized or code:
             raise ModelError(f"{checkpoint.path} has quantised weights ({name}), whose mean means nothing")
         if tensor.layout != torch.strided:
             raise ModelError(f"{checkpoint.path}: {name} is sparse, and must be a dense tensor")
+        if has_mean(tensor) and tensor.dtype.to_real() not in AVERAGED:
+            raise ModelError(f"{checkpoint.path}: {name} is of the type {tensor.dtype}, which has no mean")
     config = checkpoint.path.with_name("config.json")
     if config.is_file() and b'"quantization_config"' in config.read_bytes():
         raise ModelError(f"{config} has a quantization_config: the mean of quantised weights means nothing")

@@ -23,9 +23,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from ...settings.errors import ModelError, RunError, SettingError, check, check_count
+from ...settings.errors import ModelError, RunError, SettingError, check, check_count, some
 from ...system.paths import plain_file
 from ...vector.exact_means import weighted_mean
+from ...vector.mixed_means import mixed_mean
 from .formats import Checkpoint, PickledFile, SafetensorsFile, is_finite
 from .order import folder_of
 from .output import save_pickled, sync
@@ -114,7 +115,7 @@ def mean_of_adapters(
         b = [model.tensor(second) for model in models]
         _check_finite(checkpoints, {first: a, second: b})
         if rank is None:
-            tensors[first] = torch.cat(a, dim=0)
+            tensors[first] = torch.cat([_times(factor, 1.0, a[-1].dtype) for factor in a], dim=0)
             tensors[second] = torch.cat(_weighted(b, share_of_each), dim=1)
         else:
             tensors[first], tensors[second], errors[first] = _cut(a, b, share_of_each, rank)
@@ -125,6 +126,11 @@ def mean_of_adapters(
         _say_exact(len(models), config["r"], weights, say)
     else:
         _say_cut(rank, errors, say)
+    infinite = [
+        name for name, tensor in tensors.items() if tensor.is_floating_point() and not is_finite(tensor.reshape(-1))
+    ]
+    if infinite:
+        say(f"the mean of {some(infinite)} is not finite")
     in_order = {name: tensors[name].contiguous() for name in newest.names}
     return AdapterMean(newest, in_order, _new_config(config, len(models), rank))
 
@@ -213,14 +219,22 @@ def _check_finite(checkpoints: Sequence[Checkpoint], factors: Mapping[str, Seque
 
 
 def _weighted(factors: Sequence[Tensor], share_of_each: Sequence[Fraction]) -> list[Tensor]:
-    """Each factor B times n p_i, rounded once to its type; with equal shares they are the factors themselves."""
+    """Each factor B times n p_i, rounded once to the newest's type."""
     weighted = []
     for factor, share in zip(factors, share_of_each, strict=True):
-        times = float(len(factors) * share)
-        if times != 1:
-            factor = weighted_mean([factor, torch.zeros_like(factor)], [times, 1 - times])
-        weighted.append(factor)
+        weighted.append(_times(factor, float(len(factors) * share), factors[-1].dtype))
     return weighted
+
+
+def _times(factor: Tensor, times: float, dtype: torch.dtype) -> Tensor:
+    """A factor times a number, rounded once to a type; times 1 in its own type it is the factor itself."""
+    if times == 1 and factor.dtype == dtype:
+        return factor
+    values = [factor, torch.zeros_like(factor)]
+    weights = [times, 1 - times]
+    if factor.dtype == dtype:
+        return weighted_mean(values, weights)
+    return mixed_mean(values, weights, dtype)
 
 
 def _cut(

@@ -285,7 +285,7 @@ def _rule(
 def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
     """Raise `ModelError` if shapes or kinds of tensors differ, if weights are codes, or if nothing has a mean.
 
-    Say which types are mixed.
+    Say which types are mixed, and which numbers do not count since the newest has integers in their place.
     """
     newest = models[-1]
     if not any(has_mean(newest.form(name)) for name in newest.names):
@@ -293,6 +293,7 @@ def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
     for model in models:
         check_numbers(model.checkpoint)
         mixed = dict[str, None]()
+        without_mean = list[str]()
         for name in newest.names:
             tensor = model.form(name)
             wanted = newest.form(name)
@@ -301,11 +302,16 @@ def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
                 raise ModelError(f"{name} has the shape {shapes}")
             if tensor.dtype != wanted.dtype and has_mean(wanted):
                 types = f"{tensor.dtype} in {model.checkpoint.path}, {wanted.dtype} in {newest.checkpoint.path}"
-                if not {tensor.dtype.to_real(), wanted.dtype.to_real()} <= set(MIXED):
+                of_one_kind = tensor.is_complex() == wanted.is_complex()
+                if not of_one_kind or not {tensor.dtype.to_real(), wanted.dtype.to_real()} <= set(MIXED):
                     raise ModelError(f"{name} is {types}: these have no common mean")
                 mixed[types] = None
+            if has_mean(tensor) and not has_mean(wanted):
+                without_mean.append(name)
         for types in mixed:
             say(f"some tensors are {types}: their means are rounded once, to the newest's type")
+        if without_mean:
+            say(f"{some(without_mean)}: integers in the newest, which are taken, and none in {model.checkpoint.path}")
 
 
 def _extrapolates(weights: Sequence[float] | None) -> bool:

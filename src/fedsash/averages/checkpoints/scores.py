@@ -55,7 +55,7 @@ def best(
     check(bool(by), "by", by, "must name the metric by which the best are chosen")
     lower = _lower_is_better(by, mode)
     numbers = []
-    for entry, score in zip(ordered, _scores(ordered, by, file), strict=True):
+    for entry, score in zip(ordered, _scores(ordered, by, file, say), strict=True):
         if math.isnan(score):
             say(f"left out, since its {by} is NaN: {entry.checkpoint.path}")
         else:
@@ -88,8 +88,8 @@ def _lower_is_better(by: str, mode: str) -> bool:
     return lower
 
 
-def _scores(ordered: Sequence[Ordered], by: str, file: Path | None) -> list[float]:
-    """The metric of each checkpoint. Raises `RunError` if one has none."""
+def _scores(ordered: Sequence[Ordered], by: str, file: Path | None, say: Callable[[str], None]) -> list[float]:
+    """The metric of each checkpoint. Raises `RunError` if one has none; says if it is an average's."""
     if file is None:
         place = "neither its name nor a trainer_state.json"
         metrics = _from_names_and_states(ordered)
@@ -104,7 +104,20 @@ def _scores(ordered: Sequence[Ordered], by: str, file: Path | None) -> list[floa
                 line += f"; an entry is {json.dumps({title_of(entry.checkpoint.path): {by: 0.12}})}"
             raise RunError(line)
         scores.append(known[by])
+    _say_whose(metrics, by, say)
     return scores
+
+
+def _say_whose(metrics: Sequence[Metrics], by: str, say: Callable[[str], None]) -> None:
+    """Say if numbers are those of an average that was in the model's place, as `fedsash`'s trainers note it."""
+    owners = dict[str, None]()
+    for known in metrics:
+        for name in known:
+            owner = name.removeprefix(f"{by}_of_")
+            if owner not in (name, "model"):
+                owners[owner] = None
+    if owners:
+        say(f"{by} is that of the average {some(owners)}, which was evaluated in place of the checkpoints' models")
 
 
 def _from_names_and_states(ordered: Sequence[Ordered]) -> list[Metrics]:
@@ -165,10 +178,17 @@ def _rows(content: Any, file: Path) -> dict[int, Metrics]:
     by_step = dict[int, Metrics]()
     for row in content:
         for name in STEP_NAMES:
-            step = row.get(name)
-            if isinstance(step, int):
+            step = _step(row.get(name))
+            if step is not None:
                 by_step.setdefault(step, {}).update(_numbers(row))
     return by_step
+
+
+def _step(value: object) -> int | None:
+    """A step in a row, if it is one; pandas writes those of a column with gaps as 500.0."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) else None
 
 
 def _numbers(values: Mapping[str, Any]) -> Metrics:

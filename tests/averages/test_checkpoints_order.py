@@ -30,6 +30,7 @@ from fedsash.settings.errors import RunError, SettingError
         ("epoch=3-iter=1200", 1200),
         ("model_1_loss0.90", 1),
         ("model-300-v1.2.3", 300),
+        ("model-300-fp16", 300),
         ("lr=1e-3-m7", 7),
         ("acc=87", None),
         ("loss0.90", None),
@@ -149,7 +150,7 @@ def test_numbers_in_names_are_no_steps_beside_other_ones_in_the_files(tmp_path: 
     for epoch in (1, 2):
         save(tmp_path / "in" / f"epoch={epoch}.ckpt", float(epoch), global_step=100 * epoch)
     save(tmp_path / "in" / "start-0.ckpt", 0.0)
-    with pytest.raises(RunError, match=r"start-0\.ckpt does not say its step, as .*epoch=1\.ckpt does \(100, "):
+    with pytest.raises(RunError, match=r"start-0\.ckpt does not say its step; .*epoch=1\.ckpt is from 100, and"):
         merge_checkpoints(tmp_path / "in", tmp_path / "mean.ckpt")
     save(tmp_path / "steps" / "step=100.ckpt", 1.0, global_step=100)
     save(tmp_path / "steps" / "step=200.ckpt", 2.0)
@@ -183,8 +184,8 @@ def test_two_files_of_one_step_are_refused(tmp_path: Path) -> None:
         merge_checkpoints(tmp_path / "in", tmp_path / "out")
 
 
-@pytest.mark.parametrize("kind", [int, np.int64, torch.tensor])
-def test_a_step_may_be_of_any_kind_of_integers(tmp_path: Path, kind: Callable[[int], object]) -> None:
+@pytest.mark.parametrize("kind", [int, float, np.int64, torch.tensor])
+def test_a_step_may_be_of_any_kind_of_whole_numbers(tmp_path: Path, kind: Callable[[int], object]) -> None:
     save(tmp_path / "in" / "a.pt", 1.0, step=kind(20))
     save(tmp_path / "in" / "b.pt", 2.0, step=kind(10))
     assert names(tmp_path / "in", tmp_path / "out") == ["b", "a"]

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ...settings.errors import ModelError, RunError, raised_as, some
 from ...system.paths import inside, plain_file
-from .formats import STEPS, TYPES, Flat, flat_numbers, says_optimising, says_training
+from .formats import STEPS, TYPES, Flat, flat_numbers, says_optimising, says_training, whole_number
 
 METADATA = ".metadata"
 """The name of the file that describes the folder."""
@@ -309,8 +309,9 @@ class DistributedFolder:
                 value = self._object(name)
             elif not self.stored[name].shape:
                 value = self._whole(name).item()
-            if isinstance(value, int):
-                return value
+            step = whole_number(value)
+            if step is not None:
+                return step
         return None
 
     def _object(self, name: str) -> object:

@@ -126,6 +126,16 @@ class Flat(Protocol):
     def __getitem__(self, entries: slice) -> Tensor: ...
 
 
+def whole_number(value: Any) -> int | None:
+    """A step as somebody has saved it: an integer of any kind, a tensor of one, or 500.0, as pandas writes it."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
 def says_training(name: str) -> bool:
     """Whether a name is that of what a training remembers beside its model, such as `lr_schedulers`."""
     return says_optimising(name) or _has_word(name, TRAINING)
@@ -289,11 +299,9 @@ class PickledFile:
         if not self.key:
             return None
         for name in STEPS:
-            value: Any = self.content.get(name)
-            try:
-                return operator.index(value)  # also of NumPy's integers, and of a tensor of one
-            except TypeError:
-                continue
+            step = whole_number(self.content.get(name))
+            if step is not None:
+                return step
         return None
 
     def tensor(self, name: str) -> Tensor:

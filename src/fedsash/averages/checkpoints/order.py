@@ -11,7 +11,7 @@ from pathlib import Path
 from ...settings.errors import RunError, SettingError, check_count, some
 from ...system.paths import similar
 from .distributed import METADATA
-from .formats import ENDINGS, INDICES, Checkpoint, check_numbers, same_bits
+from .formats import ENDINGS, INDICES, Checkpoint, check_numbers, same_bits, whole_number
 from .readers import has_parts, open_checkpoint, parts_of
 
 MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", "consolidated")
@@ -53,8 +53,8 @@ COUNTS_IN_NAMES = (
 IN_NAMES = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][\w/]*)=([-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf))")
 """A metric in a name, such as `val_loss=0.12`."""
 
-FRACTION = re.compile(r"\d+(?:\.\d+)+")
-"""A number in a name that counts nothing, such as a metric's `0.12` or a version."""
+NO_COUNT = re.compile(r"\d+(?:\.\d+)+|(?<![A-Za-z])(?:fp|bf|float|int)\d+")
+"""A number in a name that counts nothing: a metric's `0.12`, a version, or a type such as `fp16`."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,8 @@ def in_order(
         return [by_step[step] for step in sorted(by_step)]
     if needed or not all(checkpoint.path in named for checkpoint in checkpoints):
         raise RunError(disorder)
-    say(f"their steps say no order, and a plain mean needs none: {checkpoints[-1].path}, the last, is the newest")
+    newest = checkpoints[-1].path
+    say(f"their steps say no order, and a plain mean needs none: {newest}, the last, counts as the newest")
     return ordered
 
 
@@ -289,7 +290,7 @@ def step_of(checkpoint: Checkpoint) -> int | None:
         step = json.loads(state.read_bytes()).get("global_step")
     except (ValueError, AttributeError):
         raise RunError(f"{state} is no JSON object") from None
-    return step if isinstance(step, int) else None
+    return whole_number(step)
 
 
 def step_read(entry: Ordered) -> int:
@@ -346,14 +347,14 @@ def number_of_file(path: Path) -> int | None:
 def number_of(name: str) -> int | None:
     """The number in a name that says the order: that of a step, an iteration or an epoch, else the last whole one.
 
-    Those of metrics, such as `acc=87`, and fractions say none.
+    Those of metrics, such as `acc=87`, fractions and types say none.
     """
     for count in COUNTS_IN_NAMES:
         marked = count.search(name)
         if marked:
             return int(marked[1])
     without_metrics = IN_NAMES.sub("", name)
-    numbers = re.findall(r"\d+", FRACTION.sub("", without_metrics))
+    numbers = re.findall(r"\d+", NO_COUNT.sub("", without_metrics))
     return int(numbers[-1]) if numbers else None
 
 
@@ -443,8 +444,6 @@ def _without_step(path: Path, entries: Sequence[Ordered]) -> str:
     """What is wrong with a checkpoint that has no step, beside others that may have one."""
     for entry in entries:
         if entry.step is not None and number_of_file(entry.checkpoint.path) != entry.step:
-            other = entry.checkpoint.path
-            return (
-                f"{path} does not say its step, as {other} does ({entry.step}, which its name does not): leave it out"
-            )
+            why = f"{entry.checkpoint.path} is from {entry.step}, and names count otherwise"
+            return f"{path} does not say its step; {why}: leave it out"
     return f"{path}: neither the file nor its name says its step, such as model-500.pt"

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...settings.errors import RunError, SettingError, check, check_choice, check_count, some
 from ...system.paths import plain_file
+from .formats import whole_number
 from .order import IN_NAMES, Ordered, folder_of, full_title, has_folder, title_of
 
 LOWER = {"loss", "error", "err", "perplexity", "ppl", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
@@ -178,17 +179,10 @@ def _rows(content: Any, file: Path) -> dict[int, Metrics]:
     by_step = dict[int, Metrics]()
     for row in content:
         for name in STEP_NAMES:
-            step = _step(row.get(name))
+            step = whole_number(row.get(name))
             if step is not None:
                 by_step.setdefault(step, {}).update(_numbers(row))
     return by_step
-
-
-def _step(value: object) -> int | None:
-    """A step in a row, if it is one; pandas writes those of a column with gaps as 500.0."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int) else None
 
 
 def _numbers(values: Mapping[str, Any]) -> Metrics:

@@ -238,22 +238,22 @@ def in_order(
 
     Raises `RunError` if neither says the order, or if two models are from one step.
     """
-    checkpoints: list[Checkpoint] = [open_checkpoint(path, key) for path in paths]
-    checkpoints = _without_copies(checkpoints, say)
-    if len(checkpoints) == 1:
-        return [Ordered(checkpoints[0], step_of(checkpoints[0]))]
-    checkpoints = _without_unnumbered(checkpoints, named, say)
-    steps = _steps(checkpoints)
-    ordered = [Ordered(checkpoint, step) for checkpoint, step in zip(checkpoints, steps, strict=True)]
-    disorder = _disorder(ordered)
+    checkpoints = [open_checkpoint(path, key) for path in paths]
+    entries = [Ordered(checkpoint, step_of(checkpoint)) for checkpoint in checkpoints]
+    entries = _without_copies(entries, say)
+    if len(entries) == 1:
+        return entries
+    entries = _without_unnumbered(entries, named, say)
+    entries = _with_numbers(entries)
+    disorder = _disorder(entries)
     if not disorder:
-        by_step = {step: entry for entry, step in zip(ordered, steps, strict=True) if step is not None}
+        by_step = {entry.step: entry for entry in entries if entry.step is not None}
         return [by_step[step] for step in sorted(by_step)]
-    if needed or not all(checkpoint.path in named for checkpoint in checkpoints):
+    if needed or not all(entry.checkpoint.path in named for entry in entries):
         raise RunError(disorder)
-    newest = checkpoints[-1].path
+    newest = entries[-1].checkpoint.path
     say(f"their steps say no order, and a plain mean needs none: {newest}, the last, counts as the newest")
-    return ordered
+    return entries
 
 
 def initial_model(path: Path, key: str) -> Ordered:
@@ -358,58 +358,59 @@ def number_of(name: str) -> int | None:
     return int(numbers[-1]) if numbers else None
 
 
-def _without_copies(checkpoints: Sequence[Checkpoint], say: Callable[[str], None]) -> list[Checkpoint]:
-    """The checkpoints, of which those with equal tensors count once, unless they are from different steps."""
+def _without_copies(entries: Sequence[Ordered], say: Callable[[str], None]) -> list[Ordered]:
+    """The checkpoints, of which those with equal tensors count once, unless they are from different steps.
+
+    One that has no step, or is called `best` or the like, gives way to the other.
+    """
+    step_at = {entry.checkpoint.path: _sure_step(entry) for entry in entries}
     different = list[Checkpoint]()
-    for checkpoint in sorted(checkpoints, key=_may_be_a_copy):
-        same = [other for other in different if _is_copy(checkpoint, other)]
+    for entry in sorted(entries, key=lambda entry: step_at[entry.checkpoint.path] is None or _is_again(entry)):
+        checkpoint = entry.checkpoint
+        step = step_at[checkpoint.path]
+        rivals = [other for other in different if step is None or step_at[other.path] in (None, step)]
+        same = [other.path for other in rivals if _hold_one_model(checkpoint, other)]
         if same:
-            say(f"{checkpoint.path} holds the model of {same[0].path}, and counts once")
+            say(f"{checkpoint.path} holds the model of {same[0]}, and counts once")
         else:
             different.append(checkpoint)
     paths = {checkpoint.path for checkpoint in different}
-    return [checkpoint for checkpoint in checkpoints if checkpoint.path in paths]
+    return [entry for entry in entries if entry.checkpoint.path in paths]
 
 
-def _may_be_a_copy(checkpoint: Checkpoint) -> bool:
-    """Whether it gives way to another one with its model: it has no step, or is called `best` or the like."""
-    return _sure_step(checkpoint) is None or _is_again(checkpoint)
-
-
-def _is_copy(checkpoint: Checkpoint, other: Checkpoint) -> bool:
-    """Whether two checkpoints hold one model of one step."""
-    steps = {_sure_step(checkpoint), _sure_step(other)} - {None}
-    if len(steps) > 1 or set(checkpoint.names) != set(other.names):
+def _hold_one_model(one: Checkpoint, other: Checkpoint) -> bool:
+    """Whether two checkpoints have the same tensors."""
+    if set(one.names) != set(other.names):
         return False
-    for each in (checkpoint, other):
-        check_numbers(each)
-    return all(same_bits(checkpoint.tensor(name), other.tensor(name)) for name in checkpoint.names)
+    for checkpoint in (one, other):
+        check_numbers(checkpoint)
+    return all(same_bits(one.tensor(name), other.tensor(name)) for name in one.names)
 
 
-def _sure_step(checkpoint: Checkpoint) -> int | None:
+def _sure_step(entry: Ordered) -> int | None:
     """The step in a checkpoint or in its name; the number in a name such as `best-1` may count anything."""
-    step = step_of(checkpoint)
-    if step is None and not _is_again(checkpoint):
-        return number_of_file(checkpoint.path)
-    return step
+    if entry.step is None and not _is_again(entry):
+        return number_of_file(entry.checkpoint.path)
+    return entry.step
 
 
-def _is_again(checkpoint: Checkpoint) -> bool:
-    return AGAIN.search(title_of(checkpoint.path)) is not None
+def _is_again(entry: Ordered) -> bool:
+    return AGAIN.search(title_of(entry.checkpoint.path)) is not None
 
 
 def _without_unnumbered(
-    checkpoints: Sequence[Checkpoint], named: Collection[Path], say: Callable[[str], None]
-) -> list[Checkpoint]:
+    entries: Sequence[Ordered], named: Collection[Path], say: Callable[[str], None]
+) -> list[Ordered]:
     """Without `last`, `best` and the like that lie in a folder, if they have neither a step nor a number."""
-    numbered = list[Checkpoint]()
+    numbered = list[Ordered]()
     again = list[str]()
-    for checkpoint in checkpoints:
-        unnumbered = step_of(checkpoint) is None and number_of_file(checkpoint.path) is None
-        if unnumbered and _is_again(checkpoint) and checkpoint.path not in named:
-            again.append(str(checkpoint.path))
+    for entry in entries:
+        path = entry.checkpoint.path
+        unnumbered = entry.step is None and number_of_file(path) is None
+        if unnumbered and _is_again(entry) and path not in named:
+            again.append(str(path))
         else:
-            numbered.append(checkpoint)
+            numbered.append(entry)
     if not numbered:
         raise RunError(f"{some(again)}: neither the files nor their names say their steps, such as model-500.pt")
     if again:
@@ -417,14 +418,14 @@ def _without_unnumbered(
     return numbered
 
 
-def _steps(checkpoints: Sequence[Checkpoint]) -> list[int | None]:
-    """The steps in the checkpoints; if some have none, the numbers in all names, unless other ones are steps."""
-    steps = [step_of(checkpoint) for checkpoint in checkpoints]
-    if None not in steps:
-        return steps
-    numbers = [number_of_file(checkpoint.path) for checkpoint in checkpoints]
-    agree = all(step in (None, number) for step, number in zip(steps, numbers, strict=True))
-    return numbers if agree else steps
+def _with_numbers(entries: Sequence[Ordered]) -> list[Ordered]:
+    """The checkpoints with the numbers in their names where some have no step, unless others have another step."""
+    numbered = [Ordered(entry.checkpoint, number_of_file(entry.checkpoint.path)) for entry in entries]
+    agree = all(entry.step in (None, other.step) for entry, other in zip(entries, numbered, strict=True))
+    some_have_none = any(entry.step is None for entry in entries)
+    if agree and some_have_none:
+        return numbered
+    return list(entries)
 
 
 def _disorder(entries: Sequence[Ordered]) -> str:

@@ -395,12 +395,13 @@ def test_a_copy_of_the_model_within_an_entry_is_left_out_and_said(tmp_path: Path
             "list": {"decay": 0.99, "shadow_params": list(state.values())},
             "averages": {"ema": {"model": state}},
         }
-        options = {"lr": 0.1, "class_weights": torch.ones(2)}
-        torch.save({"model": state, "ema": copies[form], "options": options, "step": i}, tmp_path / f"m{i}.pt")
+        settings = {"lr": 0.1, "loss": {"weight": torch.ones(2)}}
+        content = {"model": state, "ema": copies[form], "hyper_parameters": settings, "step": i}
+        torch.save(content, tmp_path / f"m{i}.pt")
     merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
     assert merged.notes == ("left out of the mean: ema",)
     mean = torch.load(merged.out, weights_only=True)
-    assert list(mean) == ["model", "options", "step"]
+    assert list(mean) == ["model", "hyper_parameters", "step"]
     check_means(mean["model"], models(2))
 
 

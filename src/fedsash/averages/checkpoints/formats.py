@@ -69,6 +69,9 @@ OPTIMISING = re.compile(r"optim(i[sz]er)?s?|(lr)?sched(uler)?s?|rngs?|random")
 TRAINING = re.compile(r"generators?|(grad|amp|loss)?scalers?|loops|callbacks")
 """Words for what a training remembers beside its model, unless it has the tensors of one: a GAN has a generator."""
 
+CONFIGURATION = re.compile(r"hyper|hparams|config|cfg|args|options")
+"""Words for what builds the model: it stays with it, also if tensors such as the weights of classes are in it."""
+
 _NUMPY = "numpy.core.multiarray", "numpy._core.multiarray"  # before NumPy 2, and since
 _SCALAR = np.float64(0).__reduce__()[0]
 _ARRAY = np.zeros(0).__reduce__()[0]
@@ -342,7 +345,10 @@ class PickledFile:
 
     def _leaves_out(self, name: str) -> bool:
         """Whether an entry belongs to the training, or has another model in it."""
-        return says_training(str(name)) or _holds_state(self.content[name])
+        value = self.content[name]
+        if _has_word(str(name), CONFIGURATION):
+            return _is_state(value)
+        return says_training(str(name)) or _holds_state(value)
 
 
 @dataclass

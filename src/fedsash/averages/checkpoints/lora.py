@@ -126,11 +126,7 @@ def mean_of_adapters(
         _say_exact(len(models), config["r"], weights, say)
     else:
         _say_cut(rank, errors, say)
-    infinite = [
-        name for name, tensor in tensors.items() if tensor.is_floating_point() and not is_finite(tensor.reshape(-1))
-    ]
-    if infinite:
-        say(f"the mean of {some(infinite)} is not finite")
+    _say_not_finite(tensors, say)
     in_order = {name: tensors[name].contiguous() for name in newest.names}
     return AdapterMean(newest, in_order, _new_config(config, len(models), rank))
 
@@ -216,6 +212,16 @@ def _check_finite(checkpoints: Sequence[Checkpoint], factors: Mapping[str, Seque
         for checkpoint, tensor in zip(checkpoints, tensors, strict=True):
             if not is_finite(tensor.reshape(-1)):
                 raise ModelError(f"{checkpoint.path}: {name} is not finite: leave this adapter out")
+
+
+def _say_not_finite(tensors: Mapping[str, Tensor], say: Callable[[str], None]) -> None:
+    """Say which tensors of the mean are not finite, as the newest's type may not hold what an older adapter has."""
+    names = list[str]()
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not is_finite(tensor.reshape(-1)):
+            names.append(name)
+    if names:
+        say(f"the mean of {some(names)} is not finite")
 
 
 def _weighted(factors: Sequence[Tensor], share_of_each: Sequence[Fraction]) -> list[Tensor]:

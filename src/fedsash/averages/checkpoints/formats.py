@@ -346,9 +346,9 @@ class PickledFile:
     def _leaves_out(self, name: str) -> bool:
         """Whether an entry belongs to the training, or has another model in it."""
         value = self.content[name]
-        if _has_word(str(name), CONFIGURATION):
-            return _is_state(value)
-        return says_training(str(name)) or _holds_state(value)
+        if says_training(str(name)) or _is_state(value):
+            return True
+        return _holds_state(value) and not _has_word(str(name), CONFIGURATION)
 
 
 @dataclass

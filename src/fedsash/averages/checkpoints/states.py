@@ -14,7 +14,7 @@ from ...settings.errors import ModelError, check
 from ...vector.wrapped import plain
 from .formats import NOTHING, Checkpoint, check_numbers, flat_numbers, is_finite
 from .merge import matched
-from .order import files_of, in_order, unsaid, without_copies
+from .order import files_of, in_order, named_alone, unsaid
 
 Say = Callable[[str], None]
 """Called with a line for people."""
@@ -76,8 +76,9 @@ class States:
 
     @classmethod
     def _in_files(cls, paths: Sequence[str | Path], key: str, say: Say) -> States:
-        files = without_copies(files_of([Path(path) for path in paths], say), say)
-        checkpoints = [entry.checkpoint for entry in in_order(files, key, say)]
+        sources = [Path(path) for path in paths]
+        ordered = in_order(files_of(sources, say), key, say, named_alone(sources))
+        checkpoints = [entry.checkpoint for entry in ordered]
         identity = []
         for checkpoint in checkpoints:
             check_numbers(checkpoint)

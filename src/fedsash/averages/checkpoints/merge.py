@@ -195,8 +195,8 @@ class _Named:
         """Match the names, without the prefixes if need be. Raises `ModelError` if some are missing or too many."""
         if set(checkpoint.names) == set(newest.names):
             return cls(checkpoint, {name: name for name in newest.names})
-        names = {_plain(name): name for name in checkpoint.names}
-        wanted = {_plain(name): name for name in newest.names}
+        names = {plain_name(name): name for name in checkpoint.names}
+        wanted = {plain_name(name): name for name in newest.names}
         missing = [name for plain, name in wanted.items() if plain not in names]
         extra = [name for plain, name in names.items() if plain not in wanted]
         if missing:
@@ -224,7 +224,7 @@ def matched(checkpoint: Checkpoint, newest: Checkpoint, say: Callable[[str], Non
     return _Named.of(checkpoint, newest, say).tensor
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A tensor's name without prefixes."""
     while name.startswith(PREFIXES):
         name = name.partition(".")[2]

@@ -61,10 +61,13 @@ def read(
     if file.is_dir():
         files = _files(file, place)
     test_split = chosen_test_split(files, "test", path)
-    train = _joined(files["train"], names, unpacked, rest)
+    train_files = files["train"]
+    test_files = files[test_split] if test_split else []
+    tables = _tables([*train_files, *test_files], names, unpacked, rest)
+    train = _stacked(tables[: len(train_files)], names, rest)
     if test_split is None:
         return train, None
-    return train, _joined(files[test_split], names, unpacked, rest)
+    return train, _stacked(tables[len(train_files) :], names, rest)
 
 
 def _files(folder: Path, place: str) -> dict[str, list[Path]]:
@@ -89,17 +92,45 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
     return split_files
 
 
-def _joined(files: Sequence[Path], names: ColumnNames, unpacked: float, rest: bool) -> pandas.DataFrame:
-    """The rows of the files of a split."""
+def _tables(
+    files: Sequence[Path], names: ColumnNames, unpacked: float, rest: bool
+) -> list[tuple[str, pandas.DataFrame]]:
+    """The name and the rows of each file."""
     with library("pandas", "tables", "fedsash[data]"):
         import_module("pandas")
     frames = []
     for file in files:
         if file.suffix in (".parquet", ".arrow"):
-            frames.append((str(file), _of_arrow(file, names, unpacked, rest)))
+            frames.append(_of_arrow(file, names, unpacked, rest))
         else:
-            frames.append((str(file), _of_text(file, names)))
-    return _stacked(frames, names, rest)
+            frames.append(_of_text(file, names))
+    if all(file.suffix in (".csv", ".tsv") for file in files):
+        _restore_texts(files, frames, names)
+    return [(str(file), frame) for file, frame in zip(files, frames, strict=True)]
+
+
+def _restore_texts(files: Sequence[Path], frames: Sequence[pandas.DataFrame], names: ColumnNames) -> None:
+    """Read the labels, users, times and texts of CSV files as they are written, unless all of a column are numbers.
+
+    pandas guesses the type of a column by the file, and within a large one by the part: "01" would be 1 where only
+    numbers stand, and another class than the "01" beside an "X9".
+    """
+    from pandas.api.types import infer_dtype
+
+    for name, option in names.items():
+        if option == "features" or _are_numbers(name, frames):
+            continue
+        for file, frame in zip(files, frames, strict=True):
+            if infer_dtype(frame[name]) != "string":
+                with reading(file):
+                    texts = _parsed(file, usecols=[name], dtype=str)
+                frame[name] = texts[name]
+
+
+def _are_numbers(name: str, frames: Sequence[pandas.DataFrame]) -> bool:
+    """Whether a column holds numbers in all frames, or truth values in all."""
+    kinds = {frame[name].dtype.kind for frame in frames}
+    return kinds <= {"i", "u", "f"} or kinds == {"b"}
 
 
 def _of_arrow(file: Path, names: ColumnNames, unpacked: float, rest: bool) -> pandas.DataFrame:
@@ -142,15 +173,13 @@ def _of_csv(file: Path, names: ColumnNames) -> pandas.DataFrame:
 
     users = [name for name, option in names.items() if option == "user"]
     check_room(TIMES * plain_file(file).stat().st_size, str(file))
-    separator = _separator(file)
-    options: dict[str, Any] = {"sep": separator, "dtype": dict.fromkeys(users, str)}
-    if pandas.__version__ < "3":
-        options["float_precision"] = "round_trip"
-    _check_names(file, separator)
+    _check_names(file)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
+        # It says that a column has several types in one file: `_restore_texts` and `column` see to that.
+        warnings.simplefilter("ignore", pandas.errors.DtypeWarning)
         try:
-            frame = pandas.read_csv(file, compression=None, index_col=False, **options)
+            frame = _parsed(file, dtype=dict.fromkeys(users, str))
         except pandas.errors.ParserWarning:
             cure = "its rows have more fields than its first line has names: name every column"
             raise DataError(f"{file}: {cure}") from None
@@ -161,12 +190,18 @@ def _of_csv(file: Path, names: ColumnNames) -> pandas.DataFrame:
     return frame
 
 
-def _check_names(file: Path, separator: str) -> None:
-    """Raise `SettingError` for two columns of one name: pandas would call the second one of two labels `label.1`."""
+def _parsed(file: Path, **options: Any) -> pandas.DataFrame:
+    """A CSV or TSV file as pandas parses it with these options."""
     import pandas
 
-    options: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False, "compression": None}
-    first = pandas.read_csv(file, header=None, nrows=1, index_col=False, **options)
+    if pandas.__version__ < "3":
+        options["float_precision"] = "round_trip"
+    return pandas.read_csv(file, sep=_separator(file), compression=None, index_col=False, **options)
+
+
+def _check_names(file: Path) -> None:
+    """Raise `SettingError` for two columns of one name: pandas would call the second one of two labels `label.1`."""
+    first = _parsed(file, header=None, nrows=1, dtype=str, keep_default_na=False)
     check_unique(first.iloc[0].tolist(), str(file))
 
 
@@ -406,6 +441,7 @@ def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, .
     [name] = columns
     values = _complete(rows, name, f"the label is missing{READ_AS_MISSING}")
     if values.dtype.kind not in "biuf":
+        _check_one_type(rows, name)
         classes, numbers = np.unique(values.astype(str), return_inverse=True)
         return torch.from_numpy(numbers), len(classes), tuple(map(str, classes))
     y = torch.from_numpy(column(rows, name))
@@ -413,6 +449,19 @@ def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, .
         return y, 0, ()
     names = tuple(rows.attrs.get(NAMES, {}).get(name, ()))
     return y, len(names) or 1 + int(y.max()), names
+
+
+def _check_one_type(rows: Any, name: str) -> None:
+    """Raise `DataError` for labels of two types: 1 and "01", or 1 and 1.0, may be one class that is written twice."""
+    first_row: dict[str, int] = {}  # by type
+    values = rows[name].tolist()
+    for row, value in enumerate(values):
+        first_row.setdefault(type(value).__name__, row)
+    if len(first_row) > 1:
+        examples = [f"{values[row]!r:.40} in {row_of(rows, row)}" for row in first_row.values()]
+        types = " and ".join(first_row)
+        cure = "one class may be written in two ways: give all labels one type"
+        raise DataError(f"column {name!r} holds {types}, such as {' and '.join(examples)}: {cure}")
 
 
 def _complete(rows: Any, name: str, problem: str) -> Any:

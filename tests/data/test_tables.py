@@ -129,6 +129,11 @@ def test_with_a_column_of_time_the_test_set_is_the_latest_rows_and_time_is_no_fe
     assert rows_of(numbers.test) == [0, 2]
 
 
+def test_dates_of_all_centuries_are_in_order() -> None:
+    frame = series(["9999-12-31", "2026-01-01", "1500-01-01", "0001-01-01", "2500-06-01T10:00"])
+    assert rows_of(Table(label="price", time="day", test=0.4).of(frame).test) == [0, 4]
+
+
 def test_rows_of_one_time_stay_together_and_every_user_keeps_earlier_ones() -> None:
     same_day = series(["2026-01-01", "2026-01-02", "2026-01-02", "2026-01-02"])
     assert rows_of(Table(label="price", time="day", test=0.25).of(same_day).test) == [1, 2, 3]
@@ -141,6 +146,11 @@ def test_rows_of_one_time_stay_together_and_every_user_keeps_earlier_ones() -> N
     ("days", "settings", "line"),
     [
         (["2026-01-01", "03/04/2026"], {}, r"column 'day', row 1 of the table: '03/04/2026' is no date: write dates"),
+        (
+            ["2026-01-01T10:00:00.123456789", "2500-01-01"],
+            {},
+            "column 'day', row 1 of the table: '2500-01-01' is before 1678 or after 2261, .*: write times as numbers",
+        ),
         (["2026-01-01", None], {}, "column 'day', row 1 of the table: a value is missing"),
         (["2026-01-01"] * 2, {"time": "price"}, "Table.time = 'price': must not be the label or the user"),
         (["2026-01-01"] * 2, {"time": "date"}, "time = 'date': there is no such column"),

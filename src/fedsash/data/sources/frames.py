@@ -412,12 +412,18 @@ def times(rows: Any, name: str) -> NDArray[np.float64]:
         return np.asarray(column(rows, name), dtype=np.float64)
     try:
         dates = pandas.to_datetime(values, format="ISO8601", utc=True)
+    except pandas.errors.OutOfBoundsDatetime:
+        row = next((i for i, value in enumerate(values.tolist()) if not "1677" < str(value)[:4] < "2262"), 0)
+        value = values.tolist()[row]
+        cure = "is before 1678 or after 2261, where pandas has no dates to the nanosecond: write times as numbers"
+        raise DataError(f"column {name!r}, {row_of(rows, row)}: {str(value)[:40]!r} {cure}") from None
     except (ValueError, TypeError):
         row = next((i for i, value in enumerate(values.tolist()) if not _is_date(value)), 0)
         value = values.tolist()[row]
         cure = "write dates like 2026-11-27 or 2026-11-27T14:30, or times as numbers"
         raise DataError(f"column {name!r}, {row_of(rows, row)}: {str(value)[:40]!r} is no date: {cure}") from None
-    seconds = (dates - pandas.Timestamp(0, tz="UTC")).dt.total_seconds()
+    # Not Timestamp(0), whose nanoseconds reach to 2262 only.
+    seconds = (dates - pandas.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds()
     return np.asarray(seconds, dtype=np.float64)
 
 

@@ -297,10 +297,29 @@ def test_users_with_leading_zeros_are_users_of_their_own(tmp_path: Path) -> None
     assert Table(str(tmp_path / "t.csv"), user="user").load().user_names == ("1", "2", "3", "10"), "as numbers"
 
 
-def test_a_file_whose_name_only_begins_like_a_split_is_none_of_its_pieces(tmp_path: Path) -> None:
+@pytest.mark.parametrize("test", ["test", "Test", "testing", "TEST-00000-of-00001", "Validation"])
+def test_a_split_s_file_is_found_in_any_case_and_with_ing_behind_it(tmp_path: Path, test: str) -> None:
+    FRAME.head(12).to_csv(tmp_path / "Train.csv", index=False)
+    FRAME.tail(8).to_csv(tmp_path / f"{test}.csv", index=False)
+    source = Table(str(tmp_path), **COLUMNS).load()
+    assert source.test is not None and (len(source.train), len(source.test)) == (12, 8)
+
+
+def test_two_names_of_one_split_are_refused(tmp_path: Path) -> None:
+    for name in ("train", "training"):
+        FRAME.to_csv(tmp_path / f"{name}.csv", index=False)
+    with pytest.raises(FedsashError, match="must call the split train by one name, not train and training"):
+        Table(str(tmp_path), **COLUMNS).load()
+
+
+def test_a_file_whose_name_only_begins_like_a_split_is_none_of_its_pieces_and_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name, rows in {"train-0": 12, "train-1": 8, "train-backup": 20, "trainer": 20}.items():
         FRAME.head(rows).to_csv(tmp_path / f"{name}.csv", index=False)
     assert len(Table(str(tmp_path), **COLUMNS, test=0.0).load().train) == 20
+    line = "train-backup.csv, trainer.csv are left out: they are not named as a split"
+    assert caplog.messages == [f"{tmp_path}: {line}"]
 
 
 def test_whole_numbers_beyond_int64_are_float64() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import warnings
 from collections import Counter
@@ -22,11 +23,12 @@ from ..arrays import signed, user_numbers
 from ..class_names import same_names
 from .formats import parquet, saved
 from .formats.memory import check_room, read_bytes, reading
-from .formats.splits import belongs_to, chosen_test_split, splits_to_find
+from .formats.splits import chosen_test_split, files_of, splits_to_find
 
 if TYPE_CHECKING:
     import pandas
 
+log = logging.getLogger("fedsash")
 TIMES = 12
 """What the rows of a text file take in memory while it is read, in sizes of the file."""
 ColumnNames = dict[str, str]
@@ -78,7 +80,7 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
     present = sorted(file for file in folder.iterdir() if file.suffix in ENDINGS)
     split_files = {}
     for split in splits:
-        files = [file for file in present if belongs_to(split, file)]
+        files = files_of(split, present, folder)
         if files:
             split_files[split] = files
     names = some([file.name for file in present]) or "no such file"
@@ -89,6 +91,10 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
         endings |= {file.suffix for file in files}
     requirement = f"must hold files of one kind, not {' and '.join(sorted(endings))}"
     check(len(endings) == 1, place, str(folder), requirement)
+    used = [file for files in split_files.values() for file in files]
+    others = [file.name for file in present if file not in used and file.suffix in endings]
+    if others:
+        log.warning("%s: %s are left out: they are not named as a split", folder, some(others))
     return split_files
 
 

@@ -13,7 +13,7 @@ from ....system.paths import plain_file
 from ...class_names import same_names
 from .memory import check_room, check_unpacked, reading
 from .pixels import EXTRA
-from .splits import Files, ImageSplit, ImageSplits, belongs_to, split_names
+from .splits import Files, ImageSplit, ImageSplits, files_of, split_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ def matches(folder: Path) -> bool:
 def files(folder: Path, splits: Sequence[str]) -> Files:
     """`train.parquet`, or the hub's `train-00000-of-00002.parquet` and so on, anywhere below the folder."""
     present = sorted(folder.rglob("*.parquet"))
-    split_files = {split: [file for file in present if belongs_to(split, file)] for split in splits}
+    split_files = {split: files_of(split, present, folder) for split in splits}
     for split, files in split_files.items():
         folders = sorted({str(file.parent.relative_to(folder)) for file in files})
         check(len(folders) < 2, "path", str(folder), f"{split} is in several folders; choose one of {folders}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,15 @@ WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
     "column 'owner', row 0 of the table: the user is missing": (gone("owner"), {}),
     "column 'price', row 0 of the table: the label is missing": (gone("price"), {}),
     "frame = 'dict': must be a pandas frame": ({}, {}),
-    r"frame = \[.*'size', .*\]: must hold at least one row": (FRAME[:0], {}),
+    "the table: must hold at least one row below the columns' names": (FRAME[:0], {}),
+    "'size' holds object such as Decimal.'20'., no numbers of 64 bits, in row 19 .*: make them floating-point": (
+        FRAME.assign(size=[Decimal(i + 1) for i in range(N)]),
+        {},
+    ),
+    "'size' holds object such as 10{30}, no numbers of 64 bits, in row 0 of the table: make them floating-point": (
+        gone("size", 10**30),
+        {},
+    ),
     "there is no column besides labels and users": (FRAME[["price", "owner"]], {"features": ()}),
     "Table.label = '': must name the column of labels": (FRAME, {"label": ""}),
     "Table.user = 'price': must be another column than the label": (FRAME, {"user": "price"}),

@@ -160,6 +160,12 @@ NO_TABLES: dict[str, tuple[str, str]] = {
         'a,label\n5,0\n"0,126",1\n',
         "utf-8",
     ),
+    r"such as '1_000', no numbers, in row 1 of .*: make them numbers, with a dec": ("a,label\n5,0\n1_000,1\n", "utf-8"),
+    r"such as 98446744073709551615, no numbers of 64 bits, in row 1 of .*: make them floating-point numbers: in a": (
+        "a,label\n5,0\n98446744073709551615,1\n",
+        "utf-8",
+    ),
+    r"t.csv: must hold at least one row below the columns' names$": ("a,label\n", "utf-8"),
     r"such as 'x', no numbers, in row 1 of .*: give each category a number": ("a,label\n5,0\nx,1\n", "utf-8"),
     r"t.csv can't be read: it is no text in UTF-8: save it as UTF-8$": ("a,label\n5,0\n6,1\n", "utf-16"),
     r"t.csv can't be read: it is no text in UTF-8: save": ("a,label\n5,süß\n6,bitter\n", "latin-1"),

@@ -40,7 +40,7 @@ NAMES = "fedsash.names"
 """The key in a frame's `attrs` of the names of the classes by column."""
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|\s*")
 """What pandas and Arrow call a column without a name, such as an index."""
-NUMERAL = re.compile(r"\s*[-+]?\d[\d.,' ]*")
+NUMERAL = re.compile(r"\s*[-+]?\d[\d.,' _]*")
 """A number as people write it."""
 HEADLESS = ": its first line looks like data, and must give the columns' names"
 READ_AS_MISSING = " (of a CSV, NA, None and null are read as missing, too)"
@@ -303,10 +303,12 @@ def joined(frame: Any, test: Any, names: ColumnNames, rest: bool = False) -> tup
     tables = [("the table", frame)]
     if test is not None:
         tables.append(("the test table", test))
-    for _, table in tables:
+    for name, table in tables:
         requirement = "must be a pandas frame; of a data set of Hugging Face it is data.to_pandas()"
         check(isinstance(table, pandas.DataFrame), "frame", type(table).__name__, requirement)
-        check(len(table) > 0, "frame", list(table.columns), "must hold at least one row")
+        if len(table) == 0:
+            files = [where for where, _ in table.attrs.get(PARTS, [(name, 0)])]
+            raise DataError(f"{some(files)}: must hold at least one row below the columns' names")
     return _stacked(tables, names, rest), len(frame)
 
 
@@ -364,7 +366,7 @@ def row_of(rows: Any, row: int) -> str:
 
 def column(rows: Any, name: str) -> Any:
     """A column as float64 or int64; as float64, too, where whole numbers are beyond int64."""
-    values = _complete(rows, name, "a value is missing: fill it, or drop the row")
+    values = complete(rows, name, "a value is missing: fill it, or drop the row")
     if values.dtype.kind not in "biuf":
         raise DataError(_no_numbers(rows, name))
     # Old pandas makes objects of nullable floats, unless it is told the type.
@@ -379,30 +381,39 @@ def column(rows: Any, name: str) -> Any:
 
 
 def _no_numbers(rows: Any, name: str) -> str:
-    """The line that refuses a column, with the first of its values that is no number."""
+    """The line that refuses a column, with the first of its values that is no number.
+
+    Where each is one, pandas has no type for them: whole numbers beyond 64 bits, or Python's decimals.
+    """
     values = rows[name].tolist()
-    row = next((i for i, value in enumerate(values) if not _is_number(value)), 0)
-    value = values[row]
-    cure = "give each category a number or a column of its own, or name other features"
-    if isinstance(value, str) and NUMERAL.fullmatch(value):
+    row = next((i for i, value in enumerate(values) if not _is_number(value)), None)
+    problem = "no numbers"
+    if row is None:
+        problem = "no numbers of 64 bits"
+        row = max(range(len(values)), key=lambda i: abs(float(values[i])))
+        cure = "make them floating-point numbers: in a file with a decimal point, in pandas with astype(float)"
+    elif isinstance(values[row], str) and NUMERAL.fullmatch(values[row]):
         cure = "make them numbers, with a decimal point and nothing between thousands"
-    what = f"column {name!r} holds {rows[name].dtype} such as {value!r:.40}, no numbers"
+    else:
+        cure = "give each category a number or a column of its own, or name other features"
+    what = f"column {name!r} holds {rows[name].dtype} such as {values[row]!r:.40}, {problem}"
     return f"{what}, in {row_of(rows, row)}: {cure}"
 
 
 def _is_number(value: Any) -> bool:
+    """Whether a value is a number, or a text that says one. Python alone takes `1_000`."""
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
-    return True
+    return "_" not in str(value)
 
 
 def users(rows: Any, name: str) -> tuple[Tensor | None, tuple[str, ...]]:
     """The numbers of the users in a column, in the order of their names, and these names. Without a column no users."""
     if not name:
         return None, ()
-    column = _complete(rows, name, f"the user is missing{READ_AS_MISSING}")
+    column = complete(rows, name, f"the user is missing{READ_AS_MISSING}")
     return user_numbers(column.to_numpy(), len(rows))
 
 
@@ -413,7 +424,7 @@ def times(rows: Any, name: str) -> NDArray[np.float64]:
     """
     import pandas
 
-    values = _complete(rows, name, "a value is missing: fill it, or drop the row")
+    values = complete(rows, name, "a value is missing: fill it, or drop the row")
     if values.dtype.kind in "biuf":
         return np.asarray(column(rows, name), dtype=np.float64)
     try:
@@ -451,7 +462,7 @@ def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, .
             return y, 0, ()
         return y, len(columns), tuple(columns)
     [name] = columns
-    values = _complete(rows, name, f"the label is missing{READ_AS_MISSING}")
+    values = complete(rows, name, f"the label is missing{READ_AS_MISSING}")
     if values.dtype.kind not in "biuf":
         _check_one_type(rows, name)
         classes, numbers = np.unique(values.astype(str), return_inverse=True)
@@ -476,7 +487,7 @@ def _check_one_type(rows: Any, name: str) -> None:
         raise DataError(f"column {name!r} holds {types}, such as {' and '.join(examples)}: {cure}")
 
 
-def _complete(rows: Any, name: str, problem: str) -> Any:
+def complete(rows: Any, name: str, problem: str) -> Any:
     """A column without missing values. Raises `DataError` with the first row that has none, and the `problem`."""
     missing = rows[name].isna().to_numpy()
     if missing.any():

@@ -314,6 +314,13 @@ def test_a_split_s_file_is_found_in_any_case_and_with_ing_behind_it(tmp_path: Pa
     assert source.test is not None and (len(source.train), len(source.test)) == (12, 8)
 
 
+def test_a_split_of_a_saved_data_set_is_found_in_any_case(tmp_path: Path) -> None:
+    parts = {"Train": datasets.Dataset.from_pandas(FRAME[:12]), "Test": datasets.Dataset.from_pandas(FRAME[12:])}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path)
+    source = Table(str(tmp_path), **COLUMNS).load()
+    assert source.test is not None and (len(source.train), len(source.test)) == (12, 8)
+
+
 def test_two_names_of_one_split_are_refused(tmp_path: Path) -> None:
     for name in ("train", "training"):
         FRAME.to_csv(tmp_path / f"{name}.csv", index=False)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....settings.errors import SettingError, check, some
 from .memory import read_bytes, reading
-from .splits import Files, ImageSplit, ImageSplits, forms_of
+from .splits import Files, ImageSplit, ImageSplits, name_of
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif", ".jpe")
 OTHERS = (
@@ -75,11 +75,10 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
 
 def _split_folder(folder: Path, split: str) -> Path | None:
     """The folder of a split: its name in any case, or with "ing" behind it."""
-    subfolders = {file.name.lower(): file for file in sorted(folder.iterdir()) if file.is_dir()}
-    for name in forms_of(split):
-        if name in subfolders:
-            return subfolders[name]
-    return None
+    name = name_of(split, sorted(file.name for file in folder.iterdir() if file.is_dir()))
+    if name is None:
+        return None
+    return folder / name
 
 
 def _visible_files(folder: Path) -> Iterator[Path]:

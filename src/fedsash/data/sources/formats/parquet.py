@@ -13,7 +13,7 @@ from ....system.paths import plain_file
 from ...class_names import same_names
 from .memory import check_room, check_unpacked, reading
 from .pixels import EXTRA
-from .splits import Files, ImageSplit, ImageSplits, files_of, split_names
+from .splits import Files, ImageSplit, ImageSplits, files_of, name_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +88,7 @@ def hub(name: str, splits: Sequence[str]) -> Files:
         raise _not_given(name, error) from error
     split_files = {}
     for split in splits:
-        stored = next((stored for stored in split_names(split) if stored in dataset), None)
+        stored = name_of(split, dataset)
         if stored is not None:
             split_files[split] = [Path(part["filename"]) for part in dataset[stored].cache_files]
     requirement = f"has no split {splits[0]!r}, only {some(list(dataset))}"

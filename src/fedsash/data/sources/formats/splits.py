@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -101,6 +101,12 @@ def forms_of(split: str) -> Iterator[str]:
     for name in split_names(split):
         yield name.lower()
         yield f"{name.lower()}ing"
+
+
+def name_of(split: str, names: Iterable[str]) -> str | None:
+    """The one of the names that is a split's, if there is one."""
+    names_by_form = {name.lower(): name for name in names}
+    return next((names_by_form[form] for form in forms_of(split) if form in names_by_form), None)
 
 
 def files_of(split: str, present: Sequence[Path], folder: Path) -> list[Path]:

@@ -136,7 +136,7 @@ class Federation(Setting, WithExecutor, Shown):
                 check_task(problem.task, data.train.y)
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
         if samples is not None and len(samples) > 0:
-            try_out(self.module, problem, samples, self.goal, self.loss)
+            try_out(self.module, problem, samples, self.goal, self.loss, self.model)
         if data is not None:
             clients, why = self.local.single(self.sizes, self.method)
             check_single(self.module, problem, data.train, clients, why)

@@ -36,6 +36,7 @@ from ..settings.setting import Accepts, Setting, default
 from ..tasks import Loss, check_task
 from ..vector.arrays import Ints
 from ..vector.layout import Layout, ModelSlice, check_start, copied
+from ..vector.overlaps import check_no_overlap
 from ..vector.randomness import check_repeats
 from ..vector.sharing import OWN, Buffers, Personal, Sharing
 from ..vector.shown import Shown
@@ -122,6 +123,7 @@ class Federation(Setting, WithExecutor, Shown):
         derive("averages", MappingProxyType(dict(self.averages)))
         derive("module", copied(self.model).to(pick_device(self.device)))
         check_start(self.module, Layout(self.module))
+        check_no_overlap(self.model, Layout(self.module).names)
         derive("sharing", Sharing.of(self.module, self.buffers, self.personal))
         derive("layout", self.sharing.layout)
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -277,16 +277,26 @@ def check_returned(
     if vector not in vectors:
         raise SettingError.at(place, sorted(vectors), f"must upload a vector called {vector!r}")
     check_like(method, f"{hook}: {vector}", vectors[vector], like)
-    for name in state.keys() & before.keys():
-        check_like(method, f"{hook}: {name}", state[name], before[name])
-    if state.keys() == before.keys():
-        return
     owner = "client" if hook == "upload" else "server"
+    check_state(method, hook, f"{owner} state", state, before, f"{owner}_state")
+
+
+def check_state(owner: object, hook: str, kind: str, state: Vectors, before: Vectors, begins: str) -> None:
+    """Raise `SettingError` unless a hook of `owner` has returned a state that can take the place of that `before`.
+
+    It must have the same names, shapes and types. The error calls it `kind`; the hook in which it begins is `begins`.
+    """
+    place = f"{type(owner).__name__}.{hook}"
+    if not isinstance(state, Mapping):
+        raise SettingError.at(place, type(state).__name__, f"must return the new {kind}, a dictionary of tensors")
+    for name in state.keys() & before.keys():
+        check_like(owner, f"{hook}: {name}", state[name], before[name])
     lost = _quoted(before.keys() - state.keys())
     if lost:
-        raise SettingError.at(place, sorted(state), f"must also return the new {owner} state {lost}")
+        raise SettingError.at(place, sorted(state), f"must also return the new {kind} {lost}")
     added = _quoted(state.keys() - before.keys())
-    raise SettingError.at(place, sorted(state), f"{added} must begin in {owner}_state(), which does not have it")
+    if added:
+        raise SettingError.at(place, sorted(state), f"{added} must begin in {begins}(), which does not have it")
 
 
 def _quoted(names: Iterable[str]) -> str:

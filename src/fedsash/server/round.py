@@ -12,7 +12,7 @@ from ..client.messages import Job, Request, RoundReport
 from ..engines.clients import Clients, LazyExecutor
 from ..engines.processes import threads
 from ..engines.uploads import Uploads
-from ..methods import Aggregation, Method, RoundMean, check_returned
+from ..methods import Aggregation, Method, RoundMean, check_returned, check_state
 from ..methods.sampling import Sampling
 from ..methods.server_optimisers import Server
 from ..vector.arrays import Ints, Vectors, check_like
@@ -80,6 +80,7 @@ class ServerRound:
             round=request.round,
             seed=self.seed,
         )
+        check_state(self.aggregation, "release", "memory", memory_of_rule, state.aggregation, "init")
         mean = MeanUpload(released)
         update = self.aggregation.update(mean, uploads.updates)
         check_like(self.aggregation, "update", update, mean["delta"])
@@ -120,8 +121,7 @@ class ServerRound:
             memory_of_server = OptimiserState(self.server.init(common))
         moved, optimiser = self.server.step(common, self.sharing.common_of(change), memory_of_server)
         check_like(self.server, "step: the model", moved, common)
-        for name in memory_of_server.keys() & optimiser.keys():
-            check_like(self.server, f"step: {name}", optimiser[name], memory_of_server[name])
+        check_state(self.server, "step", "state", optimiser, memory_of_server, "init")
         if steps_apart:
             optimiser = state.optimiser
         others = request.sent

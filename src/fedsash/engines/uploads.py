@@ -14,6 +14,7 @@ from ..methods import Method
 from ..methods.rules import Aggregation
 from ..settings.errors import RunError
 from ..vector.arrays import Floats, Ints, Objects, Vectors, equal_parts, joined
+from ..vector.randomness import no_draws_in_hooks
 from ..vector.spaces import ClientState, MeanUpload
 
 
@@ -70,7 +71,8 @@ class Uploads:
             self.updates += answer.upload["delta"]
         vectors: Vectors = answer.upload
         if self._derives:
-            vectors = self.rule.derive(vectors, answer.effort, self._memory)
+            with no_draws_in_hooks({"Federation.aggregation": self.rule}):
+                vectors = self.rule.derive(vectors, answer.effort, self._memory)
         self.sums.add(vectors, answer.places)
 
     def mean(self) -> MeanUpload:

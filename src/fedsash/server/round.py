@@ -16,6 +16,7 @@ from ..methods import Aggregation, Method, RoundMean, check_returned, check_stat
 from ..methods.sampling import Sampling
 from ..methods.server_optimisers import Server
 from ..vector.arrays import Ints, Vectors, check_like
+from ..vector.randomness import no_draws_in_hooks
 from ..vector.sharing import Sharing
 from ..vector.spaces import AggregationMemory, CommonPart, Download, MeanUpload, OptimiserState, ServerState, WholeModel
 from .broadcast import Broadcaster
@@ -72,17 +73,18 @@ class ServerRound:
         #    it. Rules, methods and server optimisers see the common parameters alone, which 7 puts back in their place.
         accepted = uploads.collector.accepted
         common = self.sharing.common_of(request.sent)
-        released, memory_of_rule = self.aggregation.release(
-            uploads.mean(),
-            clients=len(accepted),
-            memory=state.aggregation,
-            like=common,
-            round=request.round,
-            seed=self.seed,
-        )
+        with no_draws_in_hooks({"Federation.aggregation": self.aggregation}):
+            released, memory_of_rule = self.aggregation.release(
+                uploads.mean(),
+                clients=len(accepted),
+                memory=state.aggregation,
+                like=common,
+                round=request.round,
+                seed=self.seed,
+            )
+            mean = MeanUpload(released)
+            update = self.aggregation.update(mean, uploads.updates)
         check_state(self.aggregation, "release", "memory", memory_of_rule, state.aggregation, "init")
-        mean = MeanUpload(released)
-        update = self.aggregation.update(mean, uploads.updates)
         check_like(self.aggregation, "update", update, mean["delta"])
 
         # 6. The method turns it into the round's update, and moves what it remembers itself. The means of a probe are
@@ -99,7 +101,8 @@ class ServerRound:
             clients=len(accepted),
             total=len(self.clients.sizes),
         )
-        update, returned = self.method.server_update(received)
+        with no_draws_in_hooks({"Federation.method": self.method}):
+            update, returned = self.method.server_update(received)
         passed_through = probes.keys() - memory_of_method.keys()
         remembered = {name: vector for name, vector in returned.items() if name not in passed_through}
         vectors = {"the update": update}
@@ -119,7 +122,8 @@ class ServerRound:
             steps_apart = self.broadcaster.steps_apart(request.round)
         if steps_apart:
             memory_of_server = OptimiserState(self.server.init(common))
-        moved, optimiser = self.server.step(common, self.sharing.common_of(change), memory_of_server)
+        with no_draws_in_hooks({"Federation.server": self.server}):
+            moved, optimiser = self.server.step(common, self.sharing.common_of(change), memory_of_server)
         check_like(self.server, "step: the model", moved, common)
         check_state(self.server, "step", "state", optimiser, memory_of_server, "init")
         if steps_apart:
@@ -176,7 +180,8 @@ class ServerRound:
         w = state.w
         if self.broadcaster is not None:
             w = self.broadcaster.sent(state, w, state.round, state.choice)
-        common, vectors = self.method.send(self.sharing.common_of(w), state.server_state, state.round)
+        with no_draws_in_hooks({"Federation.method": self.method}):
+            common, vectors = self.method.send(self.sharing.common_of(w), state.server_state, state.round)
         return self.sharing.with_common(CommonPart(common), w), Download(vectors)
 
     def collect(self, request: Request) -> Uploads:

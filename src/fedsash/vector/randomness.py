@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..settings.errors import check
+from ..settings.hooks import is_of_library
 from .private_torch import seed_cpu
 
 _MASK = (1 << 64) - 1
@@ -168,7 +169,7 @@ def no_draws_in_hooks(parts: Mapping[str, object], *, seeded: bool = False) -> A
     Also PyTorch's has no seed there, unless the code inside has `seeded` it for the model. Parts of the library draw
     from none, so that it takes no time to watch them.
     """
-    of_users = {place: part for place, part in parts.items() if not _is_of_library(part)}
+    of_users = {place: part for place, part in parts.items() if not is_of_library(part)}
     if not of_users:
         return nullcontext()
     value: object = list(of_users.values())
@@ -188,13 +189,6 @@ def _unmoved(states: Callable[[], tuple[object, ...]], place: str, value: object
     before = states()
     yield
     check(states() == before, place, value, problem)
-
-
-def _is_of_library(part: object) -> bool:
-    """Whether the class of a part is one of this library."""
-    package, _, _ = type(part).__module__.partition(".")
-    library, _, _ = __name__.partition(".")
-    return package == library
 
 
 def check_repeats(place: str, value: object, draw: Callable[[], object]) -> None:

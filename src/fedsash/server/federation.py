@@ -184,7 +184,7 @@ class Federation(Setting, WithExecutor, Shown):
             draw = partial(self.sampling.clients, round, self.sizes, self.seed)
             check_repeats("Federation.sampling", self.sampling, draw)
             if self.local.schedule != Constant():
-                check_repeats("LocalTraining.schedule", self.local.schedule, partial(self.local.scheduled, round))
+                check_repeats("LocalTraining.schedule", self.local.schedule, partial(self.local.at, round))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one in another process, is made anew from the settings, and has an executor of its own."""

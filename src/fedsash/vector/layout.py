@@ -375,10 +375,12 @@ def copied(module: nn.Module) -> nn.Module:
 
     If the module is in train mode, its own `train` says which layers of the copy are frozen.
     """
-    if isinstance(module, torch.jit.ScriptModule):
-        raise ModelError(
-            "the model is TorchScript, of which copies can't be trained: give the nn.Module it was made from"
-        )
+    for name, layer in module.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule) and any(p.requires_grad for p in layer.parameters()):
+            raise ModelError(
+                f"{name or 'the model'} is TorchScript, of which copies can't be trained: give the nn.Module it was "
+                "made from"
+            )
     if any(value.is_inference() for value in (*module.parameters(), *module.buffers())):
         raise ModelError("the model was made in torch.inference_mode(), so it can't be trained: make it outside")
     try:

@@ -65,7 +65,7 @@ class Trainer:
             "LocalTraining.optimiser": local.optimiser,
             "LocalTraining.local_schedule": local.local_schedule,
         }
-        self._no_draws = partial(no_draws_in_hooks, hooks, seeded=gradient.dropout)
+        self._no_draws = no_draws_in_hooks(hooks, seeded=gradient.dropout)
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
         self._counts_steps = local.optimiser.counted
         self._draws_keys = gradient.dropout or data.transform.augments

@@ -4,7 +4,7 @@ A family of methods has a file. A new method needs one file here, its import bel
 """
 
 from .accountant import Privacy
-from .base import Effort, LocalRun, Method, RoundMean, Step, Upload, check_returned, check_state
+from .base import Effort, LocalRun, Method, RoundMean, Step, Upload, check_returned
 from .ewc import EWC
 from .fedacg import FedACG
 from .fedavg import FedAvg
@@ -56,5 +56,4 @@ __all__ = [
     "Upload",
     "WeightedMean",
     "check_returned",
-    "check_state",
 ]

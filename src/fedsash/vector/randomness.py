@@ -15,7 +15,8 @@ import enum
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -163,15 +164,19 @@ def no_draws(place: str, value: object) -> AbstractContextManager[None]:
     return _unmoved(global_states, place, value, problem)
 
 
-def no_draws_in_hooks(parts: Mapping[str, object], *, seeded: bool = False) -> AbstractContextManager[None]:
-    """Raise `SettingError` if the hooks of a federation's parts, by their places, draw from a global generator inside.
+Watch: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Makes contexts, such as one that refuses draws."""
 
-    Also PyTorch's has no seed there, unless the code inside has `seeded` it for the model. Parts of the library draw
-    from none, so that it takes no time to watch them.
+
+def no_draws_in_hooks(parts: Mapping[str, object], *, seeded: bool = False) -> Watch:
+    """Contexts that raise `SettingError` if the hooks of a federation's parts draw from a global generator inside.
+
+    The parts are named by their places. Also PyTorch's generator has no seed there, unless the code inside has `seeded`
+    it for the model. Parts of the library draw from none, so that it takes no time to watch them.
     """
     of_users = {place: part for place, part in parts.items() if not is_of_library(part)}
     if not of_users:
-        return nullcontext()
+        return nullcontext
     value: object = list(of_users.values())
     if len(of_users) == 1:
         (value,) = of_users.values()
@@ -180,7 +185,7 @@ def no_draws_in_hooks(parts: Mapping[str, object], *, seeded: bool = False) -> A
         "generator anew in each call, from the round that the hook is given or a counter that it remembers"
     )
     states = global_states if seeded else _all_states
-    return _unmoved(states, " or ".join(of_users), value, problem)
+    return partial(_unmoved, states, " or ".join(of_users), value, problem)
 
 
 @contextmanager

@@ -44,13 +44,12 @@ class WithFrozenBackbone(nn.Sequential):
 
 
 def test_a_modules_own_train_says_which_layers_are_frozen() -> None:
-    module = WithFrozenBackbone(*network())
-    module[4].eval()
-    for given in (module, copy.deepcopy(module).train()):
-        given[4].eval()
-        modes = [layer.training for layer in for_training(given)]
+    as_made = WithFrozenBackbone(*network())
+    for module in (as_made, copy.deepcopy(as_made).train()):
+        module[4].eval()
+        modes = [layer.training for layer in for_training(module)]
         assert modes == [False, False, True, True, False], "also of a module on which nobody has called it"
-        assert not tracking(copied(given))
+        assert not tracking(copied(module))
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def for_training(module: nn.Module) -> nn.Module:
 def begin_training(module: nn.Module) -> None:
     """Put the module into train mode by its own `train`, which may keep some layers in eval mode.
 
-    What is in eval mode, while the module itself is not, stays in it.
+    Layers that are in eval mode in a module in train mode stay so, too.
     """
     frozen: list[nn.Module] = []
     if module.training:

@@ -29,9 +29,10 @@ def check_no_overlap(module: nn.Module, trained: Collection[str]) -> None:
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The parameters and buffers of a module that lie in memory, each once."""
+    """The parameters and buffers of a module that lie in memory as plain numbers, each once."""
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if tensor.layout is torch.strided and not tensor.is_meta and tensor.numel():
+        is_plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+        if is_plain and not tensor.is_meta and tensor.numel():
             yield name, tensor
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +14,7 @@ from ..data.federated import FederatedData
 from ..methods import FedAvg, LocalRun, Method, check_returned
 from ..methods.base import Effort
 from ..vector.arrays import Ints, first_rows
-from ..vector.randomness import Purpose, fold, keys, no_draws, to_tensor
+from ..vector.randomness import Purpose, fold, keys, no_draws_in_hooks, to_tensor
 from ..vector.sharing import Sharing
 from ..vector.spaces import ClientState, Uploaded, WholeModel
 from .evaluator import ClientEvaluator
@@ -61,8 +60,12 @@ class Trainer:
         self._gradient = gradient
         self._sharing = sharing
         self._seed = seed
-        # Draws of a method of the user's own from global generators are refused; the library's methods draw none.
-        self._watches_draws = type(method).__module__.partition(".")[0] != __name__.partition(".")[0]
+        hooks = {
+            "Federation.method": method,
+            "LocalTraining.optimiser": local.optimiser,
+            "LocalTraining.local_schedule": local.local_schedule,
+        }
+        self._no_draws = no_draws_in_hooks(hooks, seeded=gradient.dropout)
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
         self._counts_steps = local.optimiser.counted
         self._draws_keys = gradient.dropout or data.transform.augments
@@ -111,12 +114,9 @@ class Trainer:
         An exception, for example of the model or the loss, is raised again with a note that names the clients and the
         round.
         """
-        watch: AbstractContextManager[None] = nullcontext()
-        if self._watches_draws:
-            watch = no_draws("Federation.method", self.method)
         client_state = ClientState({})
         try:
-            with watch:
+            with self._no_draws():
                 if request.job == "train":
                     plan = self.plan(request)
                     upload, client_state = self.train(request, plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..methods import Method
 from ..methods.rules import Aggregation
 from ..settings.errors import RunError
 from ..vector.arrays import Floats, Ints, Objects, Vectors, equal_parts, joined
+from ..vector.randomness import Watch
 from ..vector.spaces import ClientState, MeanUpload
 
 
@@ -22,14 +24,22 @@ class Uploads:
 
     The `collector` knows who has answered, the `sums` are over the accepted clients, in the round's order and in
     `pieces`. So their bytes depend only on the round. The uploads of a probe are summed as they are, without the rule's
-    `derive`. `updates` are the single deltas `[D]`, if the rule keeps them.
+    `derive`, inside of `no_draws`. `updates` are the single deltas `[D]`, if the rule keeps them.
 
     An executor on many machines answers with one `PartialSum` for each piece. It is made where the clients are, by
     empty uploads of the same round that take the replies of this piece alone. An executor that answers with replies
     gives the same bytes at the same P.
     """
 
-    def __init__(self, request: Request, rule: Aggregation, method: Method, sizes: Ints, pieces: int = 1) -> None:
+    def __init__(
+        self,
+        request: Request,
+        rule: Aggregation,
+        method: Method,
+        sizes: Ints,
+        pieces: int = 1,
+        no_draws: Watch = nullcontext,
+    ) -> None:
         if method.weighting == "samples":
             of_round = sizes[request.ids]
             weights = of_round / of_round.sum()
@@ -39,6 +49,7 @@ class Uploads:
         self.sums = Sums(weights, method.uniform + rule.uniform, pieces)
         self.updates: list[Tensor] = []
         self.rule = rule
+        self._no_draws = no_draws
         self._memory = request.aggregation
         self._derives = request.job != "probe"
         self._keeps_updates = rule.keeps_updates and self._derives
@@ -70,7 +81,8 @@ class Uploads:
             self.updates += answer.upload["delta"]
         vectors: Vectors = answer.upload
         if self._derives:
-            vectors = self.rule.derive(vectors, answer.effort, self._memory)
+            with self._no_draws():
+                vectors = self.rule.derive(vectors, answer.effort, self._memory)
         self.sums.add(vectors, answer.places)
 
     def mean(self) -> MeanUpload:

@@ -482,6 +482,33 @@ def test_a_mask_is_the_newest_and_a_tied_tensor_is_summed_once() -> None:
     assert seen.models[-1]["mask"].tolist() == [3.0, -torch.inf]
 
 
+class Tied(nn.Module):
+    """An embedding whose weights are those of the last layer, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(3, 2)
+        self.head = nn.Linear(2, 3, bias=False)
+        self.head.weight = self.embedding.weight
+
+
+@pytest.mark.parametrize("written", ["embedding.weight", "head.weight"])
+def test_a_tied_tensor_may_be_written_under_one_of_its_names(written: str, tmp_path: Path) -> None:
+    """As Transformers writes it."""
+    weights = [torch.randn(3, 2) for _ in range(3)]
+    for step, weight in enumerate(weights, 1):
+        save_file({written: weight}, tmp_path / f"model-{step}.safetensors")
+    map = fs.average_map(tmp_path, lambda module: float(module.head.weight.sum()), Tied(), say=unsaid)
+    assert map.values[-1][-1] == pytest.approx(float(torch.stack(weights).mean(0).sum()), rel=1e-6)
+
+
+def test_state_dictionaries_that_are_the_module_s_own_tensors_are_refused() -> None:
+    """A list of them has one model, the last, however many there are."""
+    module = net()
+    with pytest.raises(ModelError, match=r"state dictionary 2 is the same tensors as 1, .*: keep copies, such as"):
+        fs.average_map([module.state_dict() for _ in range(3)], lambda module: 0.0, module, say=unsaid)
+
+
 def test_a_loop_may_give_the_same_tensors_again_with_other_numbers() -> None:
     """As a loop does that loads each model into one module."""
     module = net()

@@ -331,11 +331,11 @@ def test_a_state_dictionary_keeps_its_kind_its_versions_and_its_size(tmp_path: P
     linear = nn.Linear(30, 20)
     module = nn.Sequential(linear, nn.BatchNorm1d(20))
     torch.save(module.state_dict(), tmp_path / "m1.pt")
-    shutil.copyfile(tmp_path / "m1.pt", tmp_path / "m0.pt")
+    shutil.copyfile(tmp_path / "m1.pt", tmp_path / "best.pt")
     nn.init.ones_(linear.bias)
     torch.save(module.state_dict(), tmp_path / "m2.pt")
     merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
-    assert merged.files == (tmp_path / "m0.pt", tmp_path / "m2.pt") and "counts once" in merged.notes[0]
+    assert merged.files == (tmp_path / "m1.pt", tmp_path / "m2.pt") and "counts once" in merged.notes[0]
     mean = torch.load(tmp_path / "mean.pt", weights_only=True)
     assert vars(mean) == vars(module.state_dict())
     assert (tmp_path / "mean.pt").stat().st_size < (tmp_path / "m2.pt").stat().st_size + 2000
@@ -358,6 +358,87 @@ def test_generators_are_no_model(tmp_path: Path) -> None:
     mean = torch.load(tmp_path / "mean.pt", weights_only=True)
     assert list(mean) == ["net", "epoch"]
     check_means(mean["net"], models(2))
+
+
+@pytest.mark.parametrize("name", ["generator", "torchRNG", "GradScaler", "random_state"])
+def test_what_a_training_remembers_is_no_model(tmp_path: Path, name: str) -> None:
+    for i, state in enumerate(models(2)):
+        content = {"net": state, name: {"cpu": torch.zeros(3, dtype=torch.uint8)}, "epoch": i}
+        torch.save(content, tmp_path / f"m{i}.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    assert merged.notes == (f"left out of the mean: {name}",)
+    check_means(torch.load(merged.out, weights_only=True)["net"], models(2))
+
+
+@pytest.mark.parametrize("name", ["generator", "netG_generator", "scaler"])
+def test_a_model_that_is_called_like_what_a_training_remembers_is_one_of_several(tmp_path: Path, name: str) -> None:
+    for i, state in enumerate(models(2)):
+        torch.save({name: state, "discriminator": state}, tmp_path / f"m{i}.pt")
+    with pytest.raises(ModelError, match=f"choose one of {name}, discriminator"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    merge_checkpoints(tmp_path, tmp_path / "mean.pt", key=name)
+    check_means(torch.load(tmp_path / "mean.pt", weights_only=True)[name], models(2))
+
+
+def test_a_word_within_another_says_nothing_of_a_training(tmp_path: Path) -> None:
+    for i, state in enumerate(models(2)):
+        torch.save({"upscaler": state, "step": i}, tmp_path / f"m{i}.pt")
+    merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    check_means(torch.load(tmp_path / "mean.pt", weights_only=True)["upscaler"], models(2))
+
+
+@pytest.mark.parametrize("form", ["shadow", "list", "averages"])
+def test_a_copy_of_the_model_within_an_entry_is_left_out_and_said(tmp_path: Path, form: str) -> None:
+    for i, state in enumerate(models(2)):
+        copies: dict[str, object] = {
+            "shadow": {"decay": 0.99, "shadow": state},
+            "list": {"decay": 0.99, "shadow_params": list(state.values())},
+            "averages": {"ema": {"model": state}},
+        }
+        settings = {"lr": 0.1, "loss": {"weight": torch.ones(2)}}
+        content = {"model": state, "ema": copies[form], "hyper_parameters": settings, "step": i}
+        torch.save(content, tmp_path / f"m{i}.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    assert merged.notes == ("left out of the mean: ema",)
+    mean = torch.load(merged.out, weights_only=True)
+    assert list(mean) == ["model", "hyper_parameters", "step"]
+    check_means(mean["model"], models(2))
+
+
+@pytest.mark.parametrize("newest", [1, 2])
+def test_complex_numbers_and_real_ones_have_no_common_mean(tmp_path: Path, newest: int) -> None:
+    torch.save({"w": torch.ones(1, dtype=torch.complex64)}, tmp_path / f"m{newest}.pt")
+    torch.save({"w": torch.ones(1)}, tmp_path / f"m{3 - newest}.pt")
+    with pytest.raises(
+        ModelError, match=r"w is torch\.\w+ in .*m1\.pt, torch\.\w+ in .*m2\.pt: these have no common mean"
+    ):
+        merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+
+
+def test_a_type_without_a_mean_is_named_with_its_tensor_and_file(tmp_path: Path) -> None:
+    for step in (1, 2):
+        state = {"w": torch.ones(2), "scale": torch.ones(2).to(torch.float8_e4m3fnuz)}
+        torch.save(state, tmp_path / f"m{step}.pt")
+    with pytest.raises(ModelError, match=r"m1\.pt: scale is of the type torch\.float8_e4m3fnuz, which has no mean"):
+        merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+
+
+def test_integers_are_quantised_weights_only_if_they_are_called_weight(tmp_path: Path) -> None:
+    for step in (1, 2):
+        torch.save({"w": torch.ones(2) * step, "loss.class_weight": torch.tensor([1, 2])}, tmp_path / f"m{step}.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    assert torch.load(merged.out, weights_only=True)["loss.class_weight"].tolist() == [1, 2]
+    torch.save({"w": torch.ones(2), "weight": torch.tensor([1, 2])}, tmp_path / "m3.pt")
+    with pytest.raises(ModelError, match=r"quantised weights \(weight\)"):
+        merge_checkpoints(tmp_path / "m3.pt", tmp_path / "again.pt")
+
+
+def test_numbers_that_the_newest_has_as_integers_do_not_count_and_that_is_said(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(2), "scale": torch.tensor([3.5])}, tmp_path / "m1.pt")
+    torch.save({"w": torch.ones(2), "scale": torch.tensor([1])}, tmp_path / "m2.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt")
+    assert torch.load(merged.out, weights_only=True)["scale"].tolist() == [1]
+    assert merged.notes == (f"scale: integers in the newest, which are taken, and none in {tmp_path / 'm1.pt'}",)
 
 
 def test_factors_of_lora_are_refused_unless_their_means_are_asked_for(tmp_path: Path) -> None:

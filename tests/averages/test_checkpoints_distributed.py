@@ -92,6 +92,16 @@ def test_one_of_several_models_is_chosen_by_its_key(tmp_path: Path) -> None:
         merge_checkpoints(paths, tmp_path / "mean.pt", key="app.ema")
 
 
+def test_a_generator_with_weights_is_a_model_and_one_of_random_numbers_is_none(tmp_path: Path) -> None:
+    for i in (1, 2):
+        save(tmp_path / f"gan-{i}", {"generator": model(i), "discriminator": model(i + 2)})
+        save(tmp_path / f"net-{i}", {"net": model(i), "generator": {"cpu": torch.zeros(3, dtype=torch.uint8)}})
+    with pytest.raises(ModelError, match=r"choose one of generator, discriminator by its key"):
+        merge_checkpoints([tmp_path / "gan-1", tmp_path / "gan-2"], tmp_path / "mean")
+    merged = merge_checkpoints([tmp_path / "net-1", tmp_path / "net-2"], tmp_path / "mean")
+    assert merged.notes == ("left out of the mean: generator",)
+
+
 def test_the_folders_of_accelerate_keep_their_layout(tmp_path: Path) -> None:
     """The model's folder lies in that of the checkpoint, where the trainer's state is, too."""
     for step in (900, 1000):

@@ -208,6 +208,40 @@ def test_adapters_must_agree_and_need_a_folder(tmp_path: Path) -> None:
         merge_checkpoints(tmp_path / "m1.safetensors", tmp_path / "mean", lora="exact")
 
 
+@pytest.mark.parametrize("weights", [None, [1.0, 3.0]])
+def test_of_several_types_the_exact_mean_has_the_newests(tmp_path: Path, weights: list[float] | None) -> None:
+    folder = save(tmp_path / "in", n=2)
+    file = folder / "checkpoint-1" / "adapter_model.safetensors"
+    save_file({name: tensor.to(torch.float16) for name, tensor in load_file(file).items()}, file)
+    merge_checkpoints(folder, tmp_path / "mean", lora="exact", weights=weights)
+    tensors, config = read(tmp_path / "mean")
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
+    wanted = mean_change(folder, 2, weights or [1.0, 1.0])
+    for name, change in changes(tensors, config).items():
+        assert torch.equal(change, wanted[name])  # the entries are multiples of 2^-5, which float16 holds
+
+
+def test_a_factor_that_the_newests_type_does_not_hold_is_said(tmp_path: Path) -> None:
+    folder = save(tmp_path / "in", n=2)
+    name = next(iter(MODULES))
+    for i, (value, dtype) in enumerate(((1e6, torch.float32), (1.0, torch.float16))):
+        file = folder / f"checkpoint-{i}" / "adapter_model.safetensors"
+        tensors = {key: tensor.to(dtype) for key, tensor in load_file(file).items()}
+        tensors[name].fill_(value)
+        save_file(tensors, file)
+    merged = merge_checkpoints(folder, tmp_path / "mean", lora="exact")
+    assert f"the mean of {name} is not finite" in merged.notes
+
+
+@pytest.mark.parametrize(("key", "value"), [("lora_alpha", 8), ("use_rslora", True), ("rank_pattern", {"q_proj": 2})])
+def test_factors_of_other_scales_have_no_mean(tmp_path: Path, key: str, value: object) -> None:
+    folder = save(tmp_path / "in", n=2)
+    file = folder / "checkpoint-0" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(ModelError, match=rf"the adapters differ in {key}: .* in .*checkpoint-0.*, .*checkpoint-1"):
+        merge_checkpoints(folder, tmp_path / "mean", lora="factors")
+
+
 @pytest.mark.parametrize("lora", ["exact", 2])
 def test_an_adapter_that_is_not_finite_is_named(tmp_path: Path, lora: Literal["exact"] | int) -> None:
     folder = save(tmp_path / "in")

@@ -109,6 +109,24 @@ def test_a_file_in_json_says_the_metric(tmp_path: Path) -> None:
         merge_checkpoints(tmp_path / "in", tmp_path / "6.pt", best=2, by="bleu", scores=file)
 
 
+def test_steps_may_be_written_as_whole_floats(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        save(tmp_path / "in" / f"m{step}.pt", float(step))
+    file = tmp_path / "scores.json"
+    file.write_text(json.dumps([{"step": float(step), "bleu": step} for step in (1, 2, 3)]))
+    assert merge_checkpoints(tmp_path / "in", tmp_path / "mean.pt", best=2, by="bleu", scores=file).steps == (2, 3)
+
+
+@pytest.mark.parametrize(("owner", "said"), [("ema", True), ("model", False)])
+def test_a_metric_that_is_an_averages_is_said_to_be_so(tmp_path: Path, owner: str, said: bool) -> None:
+    for step in (1, 2):
+        save(tmp_path / "in" / f"m{step}.pt", float(step))
+    file = tmp_path / "scores.json"
+    file.write_text(json.dumps([{"step": step, "eval_loss": step, f"eval_loss_of_{owner}": step} for step in (1, 2)]))
+    merged = merge_checkpoints(tmp_path / "in", tmp_path / "mean.pt", best=1, by="eval_loss", scores=file)
+    assert any("eval_loss is that of the average ema" in note for note in merged.notes) == said
+
+
 @pytest.mark.parametrize("metric", ["eval_loss", "val/top1_error", "WER", "test_perplexity"])
 def test_of_errors_the_lowest_is_the_best(tmp_path: Path, metric: str) -> None:
     assert first_of_two(tmp_path, metric) == (1,)

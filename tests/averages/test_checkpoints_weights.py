@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedsash.averages import BEMA
 from fedsash.averages.checkpoints import merge_checkpoints
@@ -155,3 +155,17 @@ def test_bema_needs_steps_and_an_initial_model(tmp_path: Path) -> None:
         merge_checkpoints(tmp_path / "in", tmp_path / "mean", bema=BEMA(), initial=initial)
     (tmp_path / "in" / "checkpoint-2").rename(tmp_path / "in" / "step-2")
     merge_checkpoints(tmp_path / "in", tmp_path / "mean", bema=BEMA(), initial=initial)
+
+
+def test_with_a_negative_weight_the_statistics_of_batchnorm_are_the_newests(tmp_path: Path) -> None:
+    layers = [nn.BatchNorm1d(3).double() for _ in range(2)]
+    for step, layer in enumerate(layers):
+        assert layer.running_var is not None
+        layer.running_var.fill_(0.02 / (step + 1))
+        nn.init.constant_(layer.weight, step + 1.0)
+        torch.save(nn.Sequential(layer).state_dict(), tmp_path / f"m{step}.pt")
+    merged = merge_checkpoints(tmp_path, tmp_path / "mean.pt", weights=[-2, 3])
+    mean = torch.load(merged.out, weights_only=True)
+    assert torch.equal(mean["0.running_var"], layers[1].state_dict()["running_var"])
+    assert torch.equal(mean["0.weight"], torch.full((3,), 4.0, dtype=torch.float64))
+    assert "statistics are the newest's, since a negative weight" in merged.notes[0]

@@ -30,8 +30,9 @@ from fedsash.methods import (
 )
 from fedsash.methods.sampling import Uniform
 from fedsash.server.federation import Federation
-from fedsash.settings.errors import RunError
+from fedsash.settings.errors import RunError, SettingError
 from fedsash.testing import close as compared
+from fedsash.vector.arrays import Vectors
 from support.by_default import rotated, some
 from support.observing import final, go_on, observed, start
 from support.worlds import ENGINES, SIZES, VECTORISED, after, data, federation, sampled
@@ -212,3 +213,51 @@ def test_an_experiment_file_chooses_the_optimiser_and_its_settings() -> None:
     named = parse({"local": {"optimiser": {"name": "adamw", "beta2": 0.95}, "keep_moments": True}}).local
     assert plain == LocalTraining(optimiser=SGD(momentum=0.9))
     assert named == LocalTraining(optimiser=AdamW(beta2=0.95), keep_moments=True)
+
+
+class Momentum(Optimiser):
+    """Its moment is v; subclasses say how it moves."""
+
+    def moments(self, w: Tensor) -> Vectors:
+        return {"v": torch.zeros_like(w)}
+
+
+class InPlace(Momentum):
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Any, n: Any) -> None:
+        w.sub_(lr * moments["v"].mul_(0.5).add_(g))
+
+
+class Assigning(Momentum):
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Any, n: Any) -> None:
+        moments["v"] = 0.5 * moments["v"] + g
+        w.sub_(lr * moments["v"])
+
+
+class Returning(Momentum):
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Any, n: Any) -> Any:
+        return w - lr * g
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+@pytest.mark.parametrize(
+    ("optimiser", "message"),
+    [
+        (Assigning(), r"Assigning\.advance = 'a new v': must move v in place, as by moments\['v'\]\.mul_"),
+        (Returning(), r"Returning\.advance = 'Tensor': must return nothing, and move w in place"),
+    ],
+)
+def test_an_optimiser_that_does_not_work_in_place_is_refused(
+    optimiser: Optimiser, message: str, clip: float | None
+) -> None:
+    local = LocalTraining(lr=0.01, batch=5, optimiser=optimiser, keep_moments=True, clip=clip)
+    with pytest.raises(SettingError, match=message):
+        after(federation(local=local), 1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_optimiser_of_ones_own_is_the_librarys_of_the_same_formula(engine: str) -> None:
+    models = []
+    for optimiser in (InPlace(), SGD(0.5)):
+        local = LocalTraining(lr=0.01, batch=5, epochs=2, optimiser=optimiser, keep_moments=True)
+        models.append(after(federation(local=local, engine=ENGINES[engine]), 2).w)
+    torch.testing.assert_close(*models, rtol=0, atol=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -93,6 +94,23 @@ def test_16_bits_are_scaled_to_8_and_more_are_refused(tmp_path: Path) -> None:
     Image.fromarray(ramp.astype(np.float32)).save(tmp_path / "d" / "a" / "0.tif")
     with pytest.raises(DataError, match=r"its pixels are floating-point numbers: scale them to 0 to 255"):
         Images(str(tmp_path / "d"), size=4).load()
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("decode", ["once", "batches"])
+@pytest.mark.parametrize("highest", [255, 4095])
+def test_16_bits_of_which_only_the_lower_ones_are_used_are_refused(
+    tmp_path: Path, highest: int, decode: Literal["once", "batches"]
+) -> None:
+    for label in ("a", "b"):
+        (tmp_path / label).mkdir(parents=True)
+        for i in range(3):
+            Image.fromarray(np.full((4, 4), highest - i, np.uint16)).save(tmp_path / label / f"{i}.png")
+    images = Images(str(tmp_path), test=0.0, decode=decode)
+    with pytest.raises(DataError, match=rf"its images have 16 bits and use only 0 to {highest:,}, .*: scale them to 0"):
+        images.load()
+    Image.fromarray(np.full((4, 4), 65535, np.uint16)).save(tmp_path / "b" / "2.png")
+    assert len(images.load().train) == 6, "one image shows that the others are dark"
 
 
 @pytest.mark.usefixtures("cache")

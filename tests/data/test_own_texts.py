@@ -222,6 +222,16 @@ def test_texts_that_are_none_are_refused_in_one_line(line: str) -> None:
         Texts(**{"path": "none"} | REFUSED[line]).of(frame)
 
 
+@pytest.mark.parametrize("cell", ["", "NA", "null"])
+def test_a_text_that_a_csv_lacks_is_named_as_missing(tmp_path: Path, cell: str) -> None:
+    (tmp_path / "t.csv").write_text(f"text,label\ngood,0\n{cell},1\n")
+    line = (
+        r"column 'text', row 1 of .*t.csv: the text is missing \(of a CSV, NA, None and null are read as missing, too\)"
+    )
+    with pytest.raises(FedsashError, match=line):
+        Texts(str(tmp_path / "t.csv"), label="label").load()
+
+
 def test_a_line_of_json_may_hold_any_sign_that_other_programs_take_for_the_end_of_a_line(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"text": "a\u2028b\u0085c", "label": 0}\r\n\n{"text": "d", "label": 1}\n')
     source = Texts(str(tmp_path / "t.jsonl"), label="label", test=0, length=8).load()

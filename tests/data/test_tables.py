@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,11 @@ def test_with_a_column_of_time_the_test_set_is_the_latest_rows_and_time_is_no_fe
     assert rows_of(numbers.test) == [0, 2]
 
 
+def test_dates_of_all_centuries_are_in_order() -> None:
+    frame = series(["9999-12-31", "2026-01-01", "1500-01-01", "0001-01-01", "2500-06-01T10:00"])
+    assert rows_of(Table(label="price", time="day", test=0.4).of(frame).test) == [0, 4]
+
+
 def test_rows_of_one_time_stay_together_and_every_user_keeps_earlier_ones() -> None:
     same_day = series(["2026-01-01", "2026-01-02", "2026-01-02", "2026-01-02"])
     assert rows_of(Table(label="price", time="day", test=0.25).of(same_day).test) == [1, 2, 3]
@@ -141,6 +147,11 @@ def test_rows_of_one_time_stay_together_and_every_user_keeps_earlier_ones() -> N
     ("days", "settings", "line"),
     [
         (["2026-01-01", "03/04/2026"], {}, r"column 'day', row 1 of the table: '03/04/2026' is no date: write dates"),
+        (
+            ["2026-01-01T10:00:00.123456789", "2500-01-01"],
+            {},
+            "column 'day', row 1 of the table: '2500-01-01' is before 1678 or after 2261, .*: write times as numbers",
+        ),
         (["2026-01-01", None], {}, "column 'day', row 1 of the table: a value is missing"),
         (["2026-01-01"] * 2, {"time": "price"}, "Table.time = 'price': must not be the label or the user"),
         (["2026-01-01"] * 2, {"time": "date"}, "time = 'date': there is no such column"),
@@ -195,7 +206,15 @@ WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
     "column 'owner', row 0 of the table: the user is missing": (gone("owner"), {}),
     "column 'price', row 0 of the table: the label is missing": (gone("price"), {}),
     "frame = 'dict': must be a pandas frame": ({}, {}),
-    r"frame = \[.*'size', .*\]: must hold at least one row": (FRAME[:0], {}),
+    "the table: must hold at least one row below the columns' names": (FRAME[:0], {}),
+    "'size' holds object such as Decimal.'20'., no numbers of 64 bits, in row 19 .*: make them floating-point": (
+        FRAME.assign(size=[Decimal(i + 1) for i in range(N)]),
+        {},
+    ),
+    "'size' holds object such as 10{30}, no numbers of 64 bits, in row 0 of the table: make them floating-point": (
+        gone("size", 10**30),
+        {},
+    ),
     "there is no column besides labels and users": (FRAME[["price", "owner"]], {"features": ()}),
     "Table.label = '': must name the column of labels": (FRAME, {"label": ""}),
     "Table.user = 'price': must be another column than the label": (FRAME, {"user": "price"}),
@@ -287,10 +306,36 @@ def test_users_with_leading_zeros_are_users_of_their_own(tmp_path: Path) -> None
     assert Table(str(tmp_path / "t.csv"), user="user").load().user_names == ("1", "2", "3", "10"), "as numbers"
 
 
-def test_a_file_whose_name_only_begins_like_a_split_is_none_of_its_pieces(tmp_path: Path) -> None:
+@pytest.mark.parametrize("test", ["test", "Test", "testing", "TEST-00000-of-00001", "Validation"])
+def test_a_split_s_file_is_found_in_any_case_and_with_ing_behind_it(tmp_path: Path, test: str) -> None:
+    FRAME.head(12).to_csv(tmp_path / "Train.csv", index=False)
+    FRAME.tail(8).to_csv(tmp_path / f"{test}.csv", index=False)
+    source = Table(str(tmp_path), **COLUMNS).load()
+    assert source.test is not None and (len(source.train), len(source.test)) == (12, 8)
+
+
+def test_a_split_of_a_saved_data_set_is_found_in_any_case(tmp_path: Path) -> None:
+    parts = {"Train": datasets.Dataset.from_pandas(FRAME[:12]), "Test": datasets.Dataset.from_pandas(FRAME[12:])}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path)
+    source = Table(str(tmp_path), **COLUMNS).load()
+    assert source.test is not None and (len(source.train), len(source.test)) == (12, 8)
+
+
+def test_two_names_of_one_split_are_refused(tmp_path: Path) -> None:
+    for name in ("train", "training"):
+        FRAME.to_csv(tmp_path / f"{name}.csv", index=False)
+    with pytest.raises(FedsashError, match="must call the split train by one name, not train and training"):
+        Table(str(tmp_path), **COLUMNS).load()
+
+
+def test_a_file_whose_name_only_begins_like_a_split_is_none_of_its_pieces_and_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name, rows in {"train-0": 12, "train-1": 8, "train-backup": 20, "trainer": 20}.items():
         FRAME.head(rows).to_csv(tmp_path / f"{name}.csv", index=False)
     assert len(Table(str(tmp_path), **COLUMNS, test=0.0).load().train) == 20
+    line = "train-backup.csv, trainer.csv are left out: they are not named as a split"
+    assert caplog.messages == [f"{tmp_path}: {line}"]
 
 
 def test_whole_numbers_beyond_int64_are_float64() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedsash.data import Source, Table
+from fedsash.data.sources import frames
 from fedsash.settings.errors import DataError, FedsashError, SettingError
 from support.libraries import Library
 
@@ -106,6 +107,52 @@ def test_two_columns_of_one_name_are_refused() -> None:
         Table(user="user").of(frame)
 
 
+SPLITS: dict[str, tuple[list[str], list[str], tuple[str, ...]]] = {
+    "codes": (["01", "02", "X9"], ["01", "02", "01"], ("01", "02", "X9")),
+    "codes, first as numbers": (["01", "02", "01"], ["01", "X9", "02"], ("01", "02", "X9")),
+    "truth values": (["TRUE", "FALSE", "unknown"], ["TRUE", "FALSE", "TRUE"], ("FALSE", "TRUE", "unknown")),
+    "truth values and numbers": (["True", "False", "True"], ["1", "0", "True"], ("0", "1", "False", "True")),
+    "fractions": (["1.0", "2.50", "other"], ["1.0", "2.50", "1.0"], ("1.0", "2.50", "other")),
+}
+
+
+@pytest.mark.parametrize("kind", SPLITS)
+def test_a_label_that_is_written_the_same_in_two_files_is_one_class(tmp_path: Path, kind: str) -> None:
+    train, test, names = SPLITS[kind]
+    for name, labels in {"train": train, "test": test}.items():
+        rows = [f"{row},{label}" for row, label in enumerate(labels)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,label", *rows]) + "\n")
+    source = Table(str(tmp_path)).load()
+    assert source.label_names == names and source.test is not None
+    for samples, written in [(source.train, train), (source.test, test)]:
+        assert [names[label] for label in samples.y.tolist()] == written
+
+
+@pytest.mark.parametrize(
+    ("common", "last"), [(["001", "002", "010"], "V10"), (["TRUE", "FALSE"], "unknown"), (["1.0", "2.50"], "other")]
+)
+def test_a_label_is_one_class_through_the_whole_of_a_long_file(tmp_path: Path, common: list[str], last: str) -> None:
+    """pandas guesses types by parts of the file, of fewer rows where it has many columns."""
+    features = 500
+    rows = 8_000
+    lines = [",".join([*(f"f{i}" for i in range(features)), "label"])]
+    lines += ["," * features + common[row % len(common)] for row in range(rows)]
+    lines.append("," * features + last)
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    frame, _ = frames.read(str(tmp_path / "t.csv"), {"label": "label"}, 1.0, "Table.path")
+    y, classes, names = frames.labels(frame, ["label"])
+    assert classes == len(names) and names == (*sorted(common), last)
+    assert [names[label] for label in y.tolist()[:3]] == [common[row % len(common)] for row in range(3)]
+
+
+def test_labels_of_two_types_in_frames_are_refused_with_a_row_of_each() -> None:
+    train = pd.DataFrame({"a": [1, 2, 3], "label": ["01", "02", "X9"]})
+    test = pd.DataFrame({"a": [1, 2], "label": [1, 2]})
+    line = "column 'label' holds str and int, such as '01' in row 0 of the table and 1 in row 0 of the test table"
+    with pytest.raises(DataError, match=f"{line}: .*: give all labels one type"):
+        Table().of(train, test)
+
+
 NO_TABLES: dict[str, tuple[str, str]] = {
     r"t.csv: its fields look separated by ';': save it with ',' between the fields": ("a;label\n1;0\n2;1\n", "utf-8"),
     r"separated by ';': .*, and a point in numbers": ("a;b;label\n1,5;2,5;0\n3,5;4,5;1\n", "utf-8"),
@@ -113,6 +160,12 @@ NO_TABLES: dict[str, tuple[str, str]] = {
         'a,label\n5,0\n"0,126",1\n',
         "utf-8",
     ),
+    r"such as '1_000', no numbers, in row 1 of .*: make them numbers, with a dec": ("a,label\n5,0\n1_000,1\n", "utf-8"),
+    r"such as 98446744073709551615, no numbers of 64 bits, in row 1 of .*: make them floating-point numbers: in a": (
+        "a,label\n5,0\n98446744073709551615,1\n",
+        "utf-8",
+    ),
+    r"t.csv: must hold at least one row below the columns' names$": ("a,label\n", "utf-8"),
     r"such as 'x', no numbers, in row 1 of .*: give each category a number": ("a,label\n5,0\nx,1\n", "utf-8"),
     r"t.csv can't be read: it is no text in UTF-8: save it as UTF-8$": ("a,label\n5,0\n6,1\n", "utf-16"),
     r"t.csv can't be read: it is no text in UTF-8: save": ("a,label\n5,süß\n6,bitter\n", "latin-1"),

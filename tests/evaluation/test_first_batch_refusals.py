@@ -222,7 +222,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
     "the first five of three classes": (
         lambda: world(nn.Linear(4, CLASSES), TABLE, Y, metrics={"top5": Accuracy(top=5)}),
         SettingError,
-        "out of range; the task Classification gives it outputs [B, 3] and labels [B] below 3",
+        "Accuracy.top = 5: must be at most 3, the number of classes",
     ),
     "a metric of numbers that raises": (
         lambda: world(nn.Linear(4, 1), TABLE, TABLE[:, 0], task=Regression(), metrics={"mine": broken}),

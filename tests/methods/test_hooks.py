@@ -134,7 +134,7 @@ class WithoutDelta(FedAvg):
 def test_an_upload_that_is_not_complete_is_refused_with_its_name(engine: str) -> None:
     with pytest.raises(SettingError, match=r"Forgetful\.upload = \[\]: must also return the new client state 'last'"):
         after(federation(method=Forgetful(), engine=ENGINES[engine]), 1)
-    with pytest.raises(SettingError, match=r"WithoutDelta\.upload = \['update'\]: must upload a vector called 'delta'"):
+    with pytest.raises(SettingError, match=r"WithoutDelta\.upload = \['update'\]: must return a vector called 'delta'"):
         after(federation(method=WithoutDelta(), engine=ENGINES[engine]), 1)
 
 

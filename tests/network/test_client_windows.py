@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +16,11 @@ from simpy import Environment
 from fedsash.methods.sampling import Uniform
 from fedsash.network import (
     AIMDWindow,
+    Asynchronous,
     CapacityWindow,
     ClientWindow,
     ConstantWindow,
+    Control,
     FedAsync,
     FedWindow,
     Link,
@@ -25,6 +29,10 @@ from fedsash.network import (
     Timing,
 )
 from fedsash.network.simulated import SimulatedSite, begin
+from fedsash.network.site import Site
+from fedsash.network.trip import Trip
+from fedsash.settings.errors import SettingError
+from fedsash.testing import after, quadratic_federation
 from support.by_default import full
 from support.places import HOW_TO
 
@@ -133,6 +141,37 @@ def test_two_adaptive_windows_share_a_link_fairly_wherever_they_begin() -> None:
 def test_a_window_of_more_clients_than_there_are_is_refused(rule: ClientWindow) -> None:
     with pytest.raises(ValueError, match="must be at most the number of clients, 5"):
         started(Environment(), rule, network(clients=5))
+
+
+class Sizes(Control):
+    """A window that has these sizes, one after the other."""
+
+    def __init__(self, sizes: tuple[Any, ...]) -> None:
+        super().__init__(sizes[0])
+        self.others = list(sizes[1:])
+
+    def heard(self, trip: Trip) -> None:
+        if self.others:
+            self.size = self.others.pop(0)
+
+
+@dataclass(frozen=True)
+class OfSizes(ClientWindow):
+    sizes: tuple[Any, ...]
+
+    def begin(self, site: Site) -> Control:
+        return Sizes(self.sizes)
+
+
+@pytest.mark.parametrize("pipelined", [True, False])
+@pytest.mark.parametrize("sizes", [(0,), (6,), (2.5,), (None,), (True,), (2, 0), (2, 3, 6), (2, 2.5), (2, -1)])
+def test_a_size_of_ones_own_rule_must_be_a_whole_number_of_clients(sizes: tuple[Any, ...], pipelined: bool) -> None:
+    driver = Asynchronous(
+        quadratic_federation([1.0] * 5, [0.0] * 5), Network(), FedWindow(OfSizes(sizes), pipelined=pipelined)
+    )
+    message = rf"^OfSizes: the window's size = {sizes[-1]}: must be a whole number of clients, from 1 to 5"
+    with pytest.raises(SettingError, match=message):
+        after(driver, 5)
 
 
 def test_an_adaptive_window_needs_clients_at_work_side_by_side() -> None:

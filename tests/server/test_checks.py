@@ -224,7 +224,7 @@ class Forgets(WeightedMean):
 
 
 def test_an_aggregation_that_drops_its_memory_is_found() -> None:
-    fails(check_aggregation, Forgets(), "release must keep the names, shapes and types of what init remembers")
+    fails(check_aggregation, Forgets(), "must also return the new memory 'm'")
 
 
 @dataclass(frozen=True)

@@ -115,3 +115,6 @@ def test_a_model_that_cannot_be_copied_is_refused_in_a_line(build: object) -> No
 def test_torchscript_is_refused_in_a_line() -> None:
     with pytest.raises(ModelError, match="the model is TorchScript"):
         world(torch.jit.trace(nn.Linear(6, 3), torch.ones(2, 6)))
+    with pytest.raises(ModelError, match=r"^1 is TorchScript"):
+        world(nn.Sequential(nn.Linear(6, 3), torch.jit.script(nn.Linear(3, 3))))
+    world(nn.Sequential(torch.jit.script(nn.Tanh()), nn.Linear(6, 3)))

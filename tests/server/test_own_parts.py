@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedsash import Federation, LocalTraining
 from fedsash.methods import Aggregation, FedAvg, LocalRun, Upload, WeightedMean
 from fedsash.methods.base import Effort
 from fedsash.methods.sampling import Function, Uniform
-from fedsash.methods.schedules import Flat, LocalSchedule
+from fedsash.methods.schedules import Exponential, Flat, LocalSchedule, Schedule
 from fedsash.methods.server_optimisers import Server
 from fedsash.settings.errors import SettingError
 from fedsash.vector.arrays import Floats, Ints, Vectors
@@ -176,6 +176,44 @@ class UntilTheLast(LocalSchedule):
 def test_factors_after_a_clients_last_step_have_no_meaning() -> None:
     plain, until = (LocalTraining(lr=0.1, batch=4, local_schedule=own) for own in (Flat(), UntilTheLast()))
     assert torch.equal(after(federation(local=plain), 2).w, after(federation(local=until), 2).w)
+
+
+@dataclass(frozen=True)
+class Falling(LocalSchedule):
+    """A fall to 0, counted in place, or not."""
+
+    in_place: bool
+
+    def factors(self, k: Ints, steps: Ints) -> Floats:
+        if self.in_place:
+            k += 1
+            steps += 1
+            return 1 - k / steps
+        return 1 - (k + 1) / (steps + 1)
+
+
+def test_a_schedule_may_change_the_steps_that_it_is_given() -> None:
+    kept, changed = (LocalTraining(lr=0.1, batch=4, local_schedule=Falling(in_place)) for in_place in (False, True))
+    assert torch.equal(after(federation(local=kept), 2).w, after(federation(local=changed), 2).w)
+
+
+@dataclass(frozen=True)
+class Undefined(Schedule):
+    def lr(self, t: int, lr: float) -> float:
+        return float("nan")
+
+
+def test_a_rate_that_is_not_a_number_is_refused_as_such() -> None:
+    with pytest.raises(SettingError, match=r"^LocalTraining\.lr = nan: must be"):
+        federation(local=LocalTraining(lr=0.1, batch=4, schedule=Undefined()))
+
+
+def test_a_range_of_epochs_goes_with_a_schedule() -> None:
+    local = LocalTraining(lr=0.2, batch=4, epochs=(1, 3))
+    halved = after(federation(local=replace(local, schedule=Exponential(0.5))), 2)
+    first = after(federation(local=local), 1)
+    second, _ = federation(local=replace(local, lr=0.1)).round(first)
+    assert torch.equal(halved.w, second.w)
 
 
 @dataclass

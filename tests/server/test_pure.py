@@ -16,16 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsash.client import LocalTraining
+from fedsash.client import LocalTraining, Optimiser
 from fedsash.data.federated import FederatedData
 from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation
-from fedsash.methods import FedAvg, Step
+from fedsash.methods import Aggregation, Effort, FedAvg, RoundMean, Step, Upload
 from fedsash.methods.sampling import Function
 from fedsash.methods.schedules import Schedule
+from fedsash.methods.server_optimisers import Server
 from fedsash.server.federation import Federation
 from fedsash.settings.errors import ModelError, SettingError
 from fedsash.tasks import Binary
+from fedsash.vector.arrays import Vectors
 from support.by_default import rotated
 
 RNG = np.random.default_rng(0)
@@ -345,16 +347,107 @@ def test_a_schedule_that_draws_is_refused() -> None:
         world(local=LocalTraining(schedule=Jitter()))
 
 
+def by_python() -> float:
+    return random.random()
+
+
+def by_numpy_once() -> float:
+    return float(np.random.rand())
+
+
+def by_torch() -> float:
+    return float(torch.rand(()))
+
+
 @dataclass(frozen=True)
 class Perturbed(FedAvg):
+    draw: Any = by_torch
+
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w) + float(np.random.rand())
+        return step.grad(step.w) + self.draw()
 
 
-def test_a_method_that_draws_is_refused_in_its_first_round() -> None:
-    federation = world(method=Perturbed())
-    with pytest.raises(SettingError, match=r"Federation.method .*draws numbers from a global generator"):
+@dataclass(frozen=True)
+class PerturbedMean(Perturbed):
+    def direction(self, step: Step) -> Tensor:
+        return step.grad(step.w)
+
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        return received.update * self.draw(), {}
+
+
+@dataclass(frozen=True)
+class PerturbedSent(FedAvg):
+    draw: Any = by_torch
+
+    def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
+        return w * self.draw(), {}
+
+
+@dataclass(frozen=True)
+class PerturbedOptimiser(Optimiser):
+    draw: Any = by_torch
+
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Any, n: Any) -> None:
+        w.sub_(lr * g * self.draw())
+
+
+@dataclass(frozen=True)
+class PerturbedServer(Server):
+    draw: Any = by_torch
+
+    def init(self, w: Tensor) -> Vectors:
+        return {}
+
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        return sent + self.draw() * delta, state
+
+
+@dataclass(frozen=True)
+class PerturbedRule(Aggregation):
+    draw: Any = by_torch
+
+    def update(self, mean: Vectors, updates: list[Tensor]) -> Tensor:
+        return mean["delta"] * self.draw()
+
+
+@dataclass(frozen=True)
+class PerturbedUploads(Aggregation):
+    draw: Any = by_torch
+
+    def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
+        return {"delta": upload["delta"] * self.draw()}
+
+
+DRAWING_HOOKS: list[tuple[str, Callable[[Any], dict[str, Any]]]] = [
+    ("Federation.method", lambda draw: {"method": Perturbed(draw=draw)}),
+    ("Federation.method", lambda draw: {"method": PerturbedMean(draw=draw)}),
+    ("Federation.method", lambda draw: {"method": PerturbedSent(draw=draw)}),
+    ("LocalTraining.optimiser", lambda draw: {"local": LocalTraining(optimiser=PerturbedOptimiser(draw))}),
+    ("Federation.server", lambda draw: {"server": PerturbedServer(draw)}),
+    ("Federation.aggregation", lambda draw: {"aggregation": PerturbedRule(draw=draw)}),
+    ("Federation.aggregation", lambda draw: {"aggregation": PerturbedUploads(draw=draw)}),
+]
+
+
+@pytest.mark.parametrize(("place", "settings"), DRAWING_HOOKS)
+@pytest.mark.parametrize("draw", [by_python, by_numpy_once, by_torch])
+def test_a_hook_that_draws_is_refused_in_its_first_round(
+    draw: Any, place: str, settings: Callable[[Any], dict[str, Any]]
+) -> None:
+    federation = world(**settings(draw))
+    message = rf"^{place} = Perturbed.*draws numbers from a global generator of Python, NumPy or PyTorch"
+    with pytest.raises(SettingError, match=message):
         federation.round(federation.start())
+
+
+def test_a_hook_may_draw_from_a_generator_of_its_own_and_a_model_from_pytorchs() -> None:
+    def draw() -> float:
+        return float(torch.rand((), generator=torch.Generator().manual_seed(3)))
+
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.1), nn.RReLU()).double()
+    federation = world(model, method=Perturbed(draw=draw), server=PerturbedServer(draw))
+    federation.round(federation.start())
 
 
 def test_a_class_in_place_of_a_loss_is_refused_with_what_would_do() -> None:

@@ -392,6 +392,20 @@ def test_a_folder_is_made_where_one_may_write_and_not_read(tmp_path: Path, monke
     assert (tmp_path / "new" / "newer").is_dir()
 
 
+def test_where_the_system_makes_no_folder_an_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OfTheSystem(Disk):
+        """As in /proc: the folder is there, and nobody makes one in it."""
+
+        def make_folder(self, path: Path) -> None:
+            if tmp_path in path.parents:
+                raise FileNotFoundError(2, "No such file or directory", str(path))
+            super().make_folder(path)
+
+    monkeypatch.setattr(host, "disk", OfTheSystem())
+    with pytest.raises(FileNotFoundError, match=rf"'{tmp_path / 'new'}'"):
+        make_folders(tmp_path / "new" / "newer")
+
+
 def test_a_file_is_durable_with_the_names_in_its_folder(synced: list[Path], tmp_path: Path) -> None:
     write_models(tmp_path, [("b", b"b")])
     assert {tmp_path, tmp_path / "models"} <= {*synced}

@@ -51,6 +51,14 @@ def refusal(folder: Path) -> str:
     return str(refused.value)
 
 
+def test_a_command_with_a_byte_that_is_no_text_holds_a_folder_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["fedsash", "run", os.fsdecode(b"caf\xe9.toml")])
+    with locked(tmp_path):
+        assert r"fedsash run 'caf\udce9.toml'" in (tmp_path / "lock").read_text()
+
+
 def at_once(times: int, act: Callable[[int], object]) -> None:
     """Call a function in several processes at the same moment, and wait for them."""
     pids = []

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
+from fedsash.vector.layout import copied
 from fedsash.vector.norms import for_training, mixes_samples, re_estimate, tracking
 
 
@@ -30,6 +31,25 @@ def test_a_layer_in_eval_mode_in_a_module_in_train_mode_is_frozen_and_stays_so()
 def test_a_module_in_eval_mode_has_no_frozen_layer() -> None:
     module = network().eval()
     assert list(tracking(module)) == ["1", "4"] and all(layer.training for layer in for_training(module).modules())
+
+
+class WithFrozenBackbone(nn.Sequential):
+    """Its `train` keeps the first two layers in eval mode."""
+
+    def train(self, mode: bool = True) -> WithFrozenBackbone:
+        super().train(mode)
+        self[0].eval()
+        self[1].eval()
+        return self
+
+
+def test_a_modules_own_train_says_which_layers_are_frozen() -> None:
+    as_made = WithFrozenBackbone(*network())
+    for module in (as_made, copy.deepcopy(as_made).train()):
+        module[4].eval()
+        modes = [layer.training for layer in for_training(module)]
+        assert modes == [False, False, True, True, False], "also of a module on which nobody has called it"
+        assert not tracking(copied(module))
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ def factors(local: LocalTraining, method: Method, steps: Ints) -> Floats:
         if schedule is None or type(schedule) is Flat:
             continue
         setting = f"{type(schedule).__name__}.factors"
-        returned = np.asarray(schedule.factors(k, steps))
+        returned = np.asarray(schedule.factors(k.copy(), steps.copy()))  # a schedule of one's own may change them
         numbers = returned.dtype.kind in "fiub"
         requirement = f"must be numbers of a shape that fits {list(shape)}"
         check(numbers and _fits(returned.shape, shape), f"{setting}: shape", list(returned.shape), requirement)

@@ -14,6 +14,8 @@ from ..data.inputs import ModelInput
 from ..data.transform import Transform
 from ..methods import Method, Step
 from ..methods.base import Scalar
+from ..settings.errors import SettingError
+from ..settings.hooks import is_of_library
 from ..vector.arrays import Vectors, check_like
 from ..vector.layout import Layout
 from .settings import LocalTraining
@@ -92,6 +94,9 @@ class StepInputs:
             tensors.append(self.statistics)
         return [*tensors, *self.moments.values(), *self.round_state.values()]
 
+
+Advance: TypeAlias = Callable[[Tensor, Vectors, Tensor, Scalar, Scalar], None]
+"""Moves w and its moments by one step of the optimiser, in place (see `Optimiser.advance`)."""
 
 Steps: TypeAlias = Callable[[StepInputs], None]
 """Takes the local steps of some clients, in place."""
@@ -209,7 +214,10 @@ class LocalSteps:
         self._makes_steps = has_direction or self._has_after
         # Each tensor of a plain gradient moves by itself: to join them into one vector would be a copy in every step.
         self._in_pieces = not has_direction and local.clip is None and moves is None
-        self._advance: Callable[[Tensor, Vectors, Tensor, Scalar, Scalar], None] = local.optimiser.advance
+        self._optimiser_advance: Advance = local.optimiser.advance
+        if not is_of_library(local.optimiser):
+            self._optimiser_advance = self._checked_advance
+        self._advance = self._optimiser_advance
         if local.clip is not None:
             self._advance = self._clipped_advance
         # Padded steps are without a gradient, but would change moments that last beyond the round.
@@ -298,7 +306,20 @@ class LocalSteps:
         """Clip the direction `[C, D]`, and take step `n` of the optimiser along it (see `Optimiser.advance`)."""
         norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
         direction = direction * (self._local.clip / norm).clamp(max=1.0)
-        self._local.optimiser.advance(w, moments, direction, lr, n)
+        self._optimiser_advance(w, moments, direction, lr, n)
+
+    def _checked_advance(self, w: Tensor, moments: Vectors, direction: Tensor, lr: Scalar, n: Scalar) -> None:
+        """Take a step of an optimiser of the user's own; raises `SettingError` unless it works in place."""
+        optimiser = self._local.optimiser
+        before = dict(moments)
+        returned: object = optimiser.advance(w, moments, direction, lr, n)  # type: ignore[func-returns-value]
+        if returned is not None:
+            requirement = "must return nothing, and move w in place, as by w.sub_(lr * g)"
+            raise SettingError.at(f"{type(optimiser).__name__}.advance", type(returned).__name__, requirement)
+        for name, rows in before.items():
+            if moments.get(name) is not rows:
+                requirement = f"must move {name} in place, as by moments[{name!r}].mul_(0.9).add_(g)"
+                raise SettingError.at(f"{type(optimiser).__name__}.advance", f"a new {name}", requirement)
 
     def _step(self, inputs: StepInputs, batch: Batch, lr: Scalar, seen: Tensor) -> Step:
         """A step as the method sees it, at the parameters `seen`."""

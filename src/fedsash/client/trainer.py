@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -12,11 +11,13 @@ from torch import Tensor
 
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
-from ..evaluation.unseen_draws import no_unseen_draws
+from ..evaluation.first_batch import UNSEEN_DRAWS
 from ..methods import FedAvg, LocalRun, Method, check_returned
 from ..methods.base import Effort
+from ..settings.errors import ModelError
+from ..settings.hooks import is_of_library
 from ..vector.arrays import Ints, check_rows, check_tensors, first_rows, unshared
-from ..vector.randomness import Purpose, fold, keys, no_draws, to_tensor
+from ..vector.randomness import Purpose, fold, keys, no_draws_in_hooks, to_tensor, torch_generators
 from ..vector.sharing import Sharing
 from ..vector.spaces import ClientState, Uploaded, WholeModel
 from .evaluator import ClientEvaluator
@@ -62,9 +63,17 @@ class Trainer:
         self._gradient = gradient
         self._sharing = sharing
         self._seed = seed
-        # Draws of a method of the user's own from global generators are refused; the library's methods draw none.
-        self._watches_draws = type(method).__module__.partition(".")[0] != __name__.partition(".")[0]
+        hooks = {
+            "Federation.method": method,
+            "LocalTraining.optimiser": local.optimiser,
+            "LocalTraining.local_schedule": local.local_schedule,
+        }
+        self._no_draws = no_draws_in_hooks(hooks, seeded=gradient.dropout)
+        self._checks_hooks = not is_of_library(method)
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
+        self._unseeded: list[torch.Generator] = []
+        if not gradient.dropout:  # nobody seeds them for a model that was not seen to draw
+            self._unseeded = torch_generators(self._like.device)
         self._counts_steps = local.optimiser.counted
         self._draws_keys = gradient.dropout or data.transform.augments
         # Steps change the part that stays with a client; a method's full gradients are at the part as it was received.
@@ -112,15 +121,10 @@ class Trainer:
         An exception, for example of the model or the loss, is raised again with a note that names the clients and the
         round.
         """
-        watch: AbstractContextManager[None] = nullcontext()
-        if self._watches_draws:
-            watch = no_draws("Federation.method", self.method)
-        seeded: AbstractContextManager[None] = nullcontext()
-        if not self._gradient.dropout:
-            seeded = no_unseen_draws()
         client_state = ClientState({})
+        states = [generator.get_state() for generator in self._unseeded]
         try:
-            with watch, seeded:
+            with self._no_draws():
                 if request.job == "train":
                     plan = self.plan(request)
                     upload, client_state = self.train(request, plan)
@@ -129,6 +133,9 @@ class Trainer:
                     upload = self._scores_or_probe(request)
                     effort = self.effort(request)
                 norms = largest_norms(upload, client_state, len(places))
+            for generator, state in zip(self._unseeded, states, strict=True):
+                if not torch.equal(generator.get_state(), state):
+                    raise ModelError(UNSEEN_DRAWS)
         except Exception as error:
             error.add_note(f"while {DOING[request.job]} clients {request.ids.tolist()} in round {request.round + 1}")
             raise
@@ -180,14 +187,18 @@ class Trainer:
             self._train_alone(request, plan, before, inputs)
             taken = torch.cat([taken, column(plan.steps_alone, self._like)], dim=1)
         round_state = self.method.round_state(run)
-        check_tensors(self.method, "round_state", round_state)
-        of_others = [run.w, run.sent, *run.server_state.values(), *run.client_state.values()]
-        run.round_state |= unshared(round_state, of_others)  # the steps move them
+        if self._checks_hooks:
+            check_tensors(self.method, "round_state", round_state)
+            of_others = [run.w, run.sent, *run.server_state.values(), *run.client_state.values()]
+            round_state = unshared(round_state, of_others)
+        for name, value in round_state.items():
+            run.round_state[name] = value.contiguous()  # the steps move them
         self.steps(inputs)
 
         # 4. What clients send, and what they remember.
         upload, method_state = self.method.upload(run)
-        check_rows(self.method, "upload", upload, len(w))
+        if self._checks_hooks:
+            check_rows(self.method, "upload", upload, len(w))
         models = WholeModel(w)
         if statistics is not None:
             models = WholeModel(torch.cat([w, statistics], dim=1))
@@ -211,7 +222,8 @@ class Trainer:
         """The uploads `[C, ...]` of a probe before the training."""
         run, *_ = self._begin(request, self.plan(request), self._memory.split(request.clients.own))
         upload = self.method.probe(run)
-        check_rows(self.method, "probe", upload, len(request.ids))
+        if self._checks_hooks:
+            check_rows(self.method, "probe", upload, len(request.ids))
         return Uploaded(upload)
 
     def plan(self, request: Request) -> RoundPlan:

@@ -165,7 +165,8 @@ class FederatedData(Shown):
         label_names: tuple[str, ...] = (),
         client_test: Sequence[Any] = (),
     ) -> FederatedData:
-        """Federated data from NumPy arrays, tensors or lists: `x`, labels `y`, and a test set `test = (x, y)`.
+        """Federated data from NumPy arrays, tensors or lists: `x`, labels `y`, and a test set `test = (x, y)`. Arrays
+        and tensors may share their memory with the data, so do not change them afterwards.
 
         Images are uint8, `[n, H, W]` or `[n, H, W, channels]`. A dict of arrays is passed to the model by name, a tuple
         by position. Floating-point numbers are later converted to the model's type. What becomes of integers is decided

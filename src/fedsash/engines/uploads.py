@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..methods import Method
 from ..methods.rules import Aggregation
 from ..settings.errors import RunError, SettingError
 from ..vector.arrays import Floats, Ints, Objects, Vectors, check_rows, equal_parts, joined
+from ..vector.randomness import Watch
 from ..vector.spaces import ClientState, MeanUpload
 
 
@@ -22,14 +24,22 @@ class Uploads:
 
     The `collector` knows who has answered, the `sums` are over the accepted clients, in the round's order and in
     `pieces`. So their bytes depend only on the round. The uploads of a probe are summed as they are, without the rule's
-    `derive`. `updates` are the single deltas `[D]`, if the rule keeps them.
+    `derive`, inside of `no_draws`. `updates` are the single deltas `[D]`, if the rule keeps them.
 
     An executor on many machines answers with one `PartialSum` for each piece. It is made where the clients are, by
     empty uploads of the same round that take the replies of this piece alone. An executor that answers with replies
     gives the same bytes at the same P.
     """
 
-    def __init__(self, request: Request, rule: Aggregation, method: Method, sizes: Ints, pieces: int = 1) -> None:
+    def __init__(
+        self,
+        request: Request,
+        rule: Aggregation,
+        method: Method,
+        sizes: Ints,
+        pieces: int = 1,
+        no_draws: Watch = nullcontext,
+    ) -> None:
         if method.weighting == "samples":
             of_round = sizes[request.ids]
             weights = of_round / of_round.sum()
@@ -41,6 +51,7 @@ class Uploads:
         self.rule = rule
         self._method = method
         self._names: set[str] | None = None  # unknown before the first upload
+        self._no_draws = no_draws
         self._memory = request.aggregation
         self._derives = request.job != "probe"
         self._keeps_updates = rule.keeps_updates and self._derives
@@ -61,7 +72,10 @@ class Uploads:
         if not usable:
             return
 
-        self._check_names(answer.upload)
+        if self._names is None:
+            self._names = set(answer.upload)
+        if answer.upload.keys() != self._names:
+            raise self._other_names(answer.upload)
 
         # The others count: the rule says what of them is summed, and a private one clips them first.
         collector.accepted += answer.places.tolist()
@@ -74,19 +88,18 @@ class Uploads:
             self.updates += answer.upload["delta"]
         vectors: Vectors = answer.upload
         if self._derives:
-            vectors = self.rule.derive(vectors, answer.effort, self._memory)
-            check_rows(self.rule, "derive", vectors, len(answer.places))
+            with self._no_draws():
+                vectors = self.rule.derive(vectors, answer.effort, self._memory)
+            if vectors is not answer.upload:
+                check_rows(self.rule, "derive", vectors, len(answer.places))
         self.sums.add(vectors, answer.places)
 
-    def _check_names(self, upload: Vectors) -> None:
-        """Raise `SettingError` unless clients upload what those before them have: a mean is over all of a round."""
-        if self._names is None:
-            self._names = set(upload)
-        if upload.keys() == self._names:
-            return
+    def _other_names(self, upload: Vectors) -> SettingError:
+        """The error that clients don't upload what those before them have: a mean is over all of a round."""
         hook = "upload" if self._derives else "probe"
-        requirement = f"must have the same names for all clients of a round, as {sorted(self._names)} of those before"
-        raise SettingError.at(f"{type(self._method).__name__}.{hook}", sorted(upload), requirement)
+        names = sorted(self._names or ())
+        requirement = f"must have the same names for all clients of a round, as {names} of those before"
+        return SettingError.at(f"{type(self._method).__name__}.{hook}", sorted(upload), requirement)
 
     def mean(self) -> MeanUpload:
         """The weighted means over the accepted clients; empty if there are none."""

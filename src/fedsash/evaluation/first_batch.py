@@ -22,12 +22,18 @@ from ..vector.layout import Layout
 from ..vector.norms import for_training, mixes_samples
 from ..vector.randomness import draws_kept, global_states, no_draws
 from .goal import Goal
-from .purity import check_loss_pure, check_no_state
+from .purity import check_loss_pure, check_no_state, check_nothing_shared
 
 UNCHANGED = "must not change its arguments in place: all that comes after it gets them, too; copy them first (.clone())"
 
 TRIED = 32
 """At most so many samples are tried at once. Some code does something else in a batch of more than two."""
+
+UNSEEN_DRAWS = (
+    "the model or its loss draws numbers, but not for a first batch before the training, so they have no "
+    "seed: draw in every batch of two samples or more, or from a generator that is made in each call"
+)
+"""To seed PyTorch's generators for a model that was not seen to draw would cost time in every step."""
 
 
 def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[str]]:
@@ -129,12 +135,14 @@ def try_out(
     goal: Goal,
     batch: int | Literal["full"],
     loss: object = None,
+    model: nn.Module | None = None,
 ) -> None:
     """Raise one clear line unless the module's output, the loss and all metrics fit the task and the labels.
 
-    It also raises one if the loss does not depend on the module's parameters, or if a forward pass, the loss or a
-    metric changes what no engine and no saved state knows. `batch` is that of the training, of which the first samples
-    are tried; `loss` is the user's own, of which the goal's is made.
+    It also raises one if the loss does not depend on the module's parameters, or depends on what its copies share, or
+    if a forward pass, the loss or a metric changes what no engine and no saved state knows. `batch` is that of the
+    training, of which the first samples are tried. `loss` is the user's own, of which the goal's is made, and `model`
+    that of which the module is a copy, if it is there.
     """
     first_batch = _first(samples, tried(batch))
     last_batch = _first(samples, 1)  # of many clients, or of a test set: a `squeeze()` drops its first dimension
@@ -145,14 +153,19 @@ def try_out(
     _check_shape(problem, goal.task, answer, y)
     _check_logits(module, problem, samples, goal, own_loss=loss is not None)
     losses = _checked_losses(goal, loss, output, y)
-    _check_gradient(module, problem, samples, goal)
+    if model is None:
+        model = module
+    _check_gradient(module, problem, samples, goal, model)
     for others in (first_batch, last_batch):
-        output_of_others = _output(module, problem, others)
+        try:
+            output_of_others = _output(module, problem, others)
+        except ValueError:  # BatchNorm's, of a single sample (see `check_single`)
+            continue
         _check_shape(problem, goal.task, goal.task.answer(output_of_others, others.y), others.y)
         _checked_losses(goal, loss, output_of_others, others.y)
     inputs = partial(_inputs, module, problem, first_batch)
     _check_forward(module, inputs)
-    check_no_state(copy.deepcopy(module).eval(), lambda model: call(model, inputs()))
+    check_no_state(_evaluated(module), lambda model: call(model, inputs()))
     for name, metric in goal.metrics.items():
         scored = goal.task.scored(output, y, losses)
         arguments = [scored.output, scored.predicted, scored.y, scored.losses]
@@ -227,11 +240,17 @@ def _check_logits(module: nn.Module, problem: Problem, samples: Samples, goal: G
 
 
 @torch.enable_grad()
-def _check_gradient(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -> None:
-    """Raise `ModelError` unless the loss depends on the module's parameters."""
-    for model in (copy.deepcopy(module).eval(), for_training(module)):  # a model may go without a graph in eval mode
-        output = call(model, _inputs(module, problem, samples))
-        if goal.loss(output, samples.y).requires_grad:
+def _check_gradient(module: nn.Module, problem: Problem, samples: Samples, goal: Goal, model: nn.Module) -> None:
+    """Raise `ModelError` unless the loss depends on the parameters of the module, and on nothing that its copies share.
+
+    `model` is that of which the module is a copy.
+    """
+    for copied in (_evaluated, for_training):  # a model may go without a graph in eval mode
+        output = call(copied(module), _inputs(module, problem, samples))
+        losses = goal.loss(output, samples.y)
+        if losses.requires_grad:
+            output_of_other = call(copied(module), _inputs(module, problem, samples))
+            check_nothing_shared(losses, goal.loss(output_of_other, samples.y), model)
             return
     line = "the loss does not depend on the model's parameters, so there is nothing to learn"
     if isinstance(output, tuple | list):
@@ -372,7 +391,12 @@ def _noting(calls: list[tuple[str, list[int]]], name: str) -> Callable[[nn.Modul
 
 @torch.no_grad()
 def _output(module: nn.Module, problem: Problem, samples: Samples) -> Any:
-    return call(copy.deepcopy(module).eval(), _inputs(module, problem, samples))
+    return call(_evaluated(module), _inputs(module, problem, samples))
+
+
+def _evaluated(module: nn.Module) -> nn.Module:
+    """A copy of the module in eval mode."""
+    return copy.deepcopy(module).eval()
 
 
 def _inputs(module: nn.Module, problem: Problem, samples: Samples) -> ModelInput:

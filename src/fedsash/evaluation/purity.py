@@ -86,6 +86,46 @@ def check_no_gradient_hooks(module: nn.Module) -> None:
         )
 
 
+def check_nothing_shared(losses: Tensor, losses_of_other: Tensor, model: nn.Module) -> None:
+    """Raise `ModelError` if the losses of two copies of a model have a gradient at the same tensor.
+
+    Copies share the functions of a model, with all that these hold. Copies train, so such a tensor never would.
+    """
+    variables_of_other = set(map(id, _variables(losses_of_other)))
+    shared = [variable for variable in _variables(losses) if id(variable) in variables_of_other]
+    if not shared:
+        return
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    of_model = sorted(names[id(variable)] for variable in shared if id(variable) in names)
+    if of_model:
+        raise ModelError(
+            f"{some(of_model)} would not train: a function that copies of the model share (a lambda, a hook, a "
+            "compiled method or a loss) holds the model itself; use the layers of self in forward, and return there "
+            "what a loss needs"
+        )
+    shapes = some(list(variable.shape) for variable in shared)
+    raise ModelError(
+        f"tensors of shape {shapes} that are none of the model's parameters would not train: make them parameters of "
+        "the model, or freeze them by requires_grad_(False)"
+    )
+
+
+def _variables(losses: Tensor) -> list[Tensor]:
+    """The tensors at which losses have a gradient: the leaves of their graph."""
+    variables: list[Tensor] = []
+    nodes: list[Any] = [losses.grad_fn]
+    visited = {None}
+    while nodes:
+        node = nodes.pop()
+        if node in visited:
+            continue
+        visited.add(node)
+        if type(node).__name__ == "AccumulateGrad":
+            variables.append(node.variable)
+        nodes += [source for source, _ in node.next_functions]
+    return variables
+
+
 Snapshot = dict[str, Any]
 """The leaves of a value by their names in it, as they were: copies of tensors, states of generators, texts."""
 

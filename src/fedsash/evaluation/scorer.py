@@ -15,13 +15,13 @@ from ..data.encoded import EncodedImages
 from ..data.federated import Problem
 from ..data.inputs import ModelInput, call
 from ..data.samples import Samples
+from ..settings.errors import ModelError
 from ..tasks import Scored
 from ..vector.arrays import Floats, Ints
 from ..vector.layout import Layout
 from ..vector.randomness import draws_kept, seed_torch, torch_states
-from .first_batch import tried
+from .first_batch import UNSEEN_DRAWS, tried
 from .goal import Goal
-from .unseen_draws import no_unseen_draws
 
 Scores = dict[str, Floats]
 """Sums over some samples: `"loss"` `[..., 2]` holds the sum of losses and the number of samples, others by metric."""
@@ -87,8 +87,11 @@ class Scorer:
         """
         self._layout.bind(self._module, w)
         if not self._draws_in_evaluations(samples):
-            with no_unseen_draws():
-                return self._outcomes(samples, index)
+            before = torch_states()
+            outcomes = self._outcomes(samples, index)
+            if not all(map(torch.equal, before, torch_states())):
+                raise ModelError(UNSEEN_DRAWS)
+            return outcomes
         with draws_kept():
             seed_torch(torch.zeros((), dtype=torch.int64, device=w.device))
             return self._outcomes(samples, index)

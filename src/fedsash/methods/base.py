@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -259,34 +259,45 @@ MEAN_DIRECTION = "the method takes a client's update, divided by its steps' weig
 """Why a method that divides updates needs SGD, as `LocalRun.direction` does."""
 
 
+_REMEMBERED = {
+    "upload": ("client state", "client_state"),
+    "server_update": ("server state", "server_state"),
+    "release": ("memory", "init"),
+    "step": ("state", "init"),
+}
+"""What each hook that returns something to remember calls it, and the hook in which this begins."""
+
+
 def check_returned(
-    method: Method,
-    hook: Literal["upload", "server_update"],
+    owner: object,
+    hook: Literal["upload", "server_update", "release", "step"],
     vectors: Vectors,
     vector: str,
     like: Tensor,
     state: Vectors,
     before: Vectors,
 ) -> None:
-    """Raise `SettingError` unless a hook has returned the `vectors` that it must, and a new `state` that fits.
+    """Raise `SettingError` unless a hook of `owner` has returned the `vectors` that it must, and a `state` that fits.
 
     A vector called `vector` must be among them, with the shape and type of `like`; the state must have the names,
     shapes and types that it had `before`.
     """
-    place = f"{type(method).__name__}.{hook}"
+    place = f"{type(owner).__name__}.{hook}"
     if vector not in vectors:
-        raise SettingError.at(place, sorted(vectors), f"must upload a vector called {vector!r}")
-    check_like(method, f"{hook}: {vector}", vectors[vector], like)
+        raise SettingError.at(place, sorted(vectors), f"must return a vector called {vector!r}")
+    check_like(owner, f"{hook}: {vector}", vectors[vector], like)
+    remembered, begins = _REMEMBERED[hook]
+    if not isinstance(state, Mapping):
+        raise SettingError.at(place, type(state).__name__, f"must return the new {remembered}, a dictionary of tensors")
     for name in state.keys() & before.keys():
-        check_like(method, f"{hook}: {name}", state[name], before[name])
+        check_like(owner, f"{hook}: {name}", state[name], before[name])
     if state.keys() == before.keys():
         return
-    owner = "client" if hook == "upload" else "server"
     lost = _quoted(before.keys() - state.keys())
     if lost:
-        raise SettingError.at(place, sorted(state), f"must also return the new {owner} state {lost}")
+        raise SettingError.at(place, sorted(state), f"must also return the new {remembered} {lost}")
     added = _quoted(state.keys() - before.keys())
-    raise SettingError.at(place, sorted(state), f"{added} must begin in {owner}_state(), which does not have it")
+    raise SettingError.at(place, sorted(state), f"{added} must begin in {begins}(), which does not have it")
 
 
 def _quoted(names: Iterable[str]) -> str:

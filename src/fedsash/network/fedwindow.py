@@ -30,6 +30,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -240,6 +241,7 @@ class _Ring:
         self.rule = rule
         self.site = site
         self.control = rule.window.begin(site)
+        self._check_size()
         size = self.control.size
         # The models that clients have received when they left the window, and the downloads that are under way.
         self._first = Start(site.learner.newest(), 0)
@@ -260,6 +262,14 @@ class _Ring:
         self._waits = False
         self._came_back = site.env.event()
         site.log.window.add(site.env.now, size)
+
+    def _check_size(self) -> None:
+        """Raise `SettingError` unless the window has a size that it can have: a rule may be of the user's own."""
+        size = self.control.size
+        n = self.site.size
+        is_whole = isinstance(size, Integral) and not isinstance(size, bool)
+        place = f"{type(self.rule.window).__name__}: the window's size"
+        check(is_whole and 1 <= size <= n, place, size, f"must be a whole number of clients, from 1 to {n}")
 
     def _order(self) -> list[int]:
         """The clients in the ring's order. Raises `SettingError` for a list that is not of all clients."""
@@ -375,6 +385,7 @@ class _Ring:
             return
         for trip in trips:
             self.control.heard(trip)
+            self._check_size()
         self.site.log.window.add(self.site.env.now, self.control.size)
 
         # 2. Their uploads enter the window, as far as they can be used. All are trained first: the order counts.

@@ -18,7 +18,7 @@ from ..settings.errors import RunError, SettingError, check, one_line, some
 from ..system import files
 from ..system.host import make_folders
 from ..system.lock import locked
-from ..system.paths import plain_file
+from ..system.paths import check_folder, is_utf8, plain_file
 from ..vector.saved import cut, saved_rounds
 from . import checkpoints, own_code
 from .client_results import CLIENTS
@@ -87,6 +87,15 @@ class RunFolder:
     def held(self) -> AbstractContextManager[None]:
         """A lock of the folder, so that no other session works in it. Raises `InUseError`, which names its process."""
         return locked(self.path)
+
+    def check_path(self) -> None:
+        """Raise `OSError` if there can't be a folder with files of ours, and `RunError` if its name is no UTF-8.
+
+        The library that reads states and models opens no such path.
+        """
+        check_folder(self.path)
+        if not is_utf8(str(self.path)):
+            raise RunError(f"{self.path}: the name of a run's folder must be in UTF-8: choose another one")
 
     def check_new(self) -> None:
         """Raise `RunError` if it holds a run, states of a training with Flower's `Averaged`, or files that a run would

@@ -18,7 +18,6 @@ from ..server.state import State
 from ..settings.errors import check
 from ..settings.limits import Count
 from ..settings.setting import checked_value
-from ..system.paths import check_folder
 from .callback import Callback, LiveRun
 from .client_results import content
 from .driver import Driver
@@ -62,8 +61,8 @@ class Session:
         self.progress = Progress(self.rounds, self.shown)
         self.folder = None if self.out is None else RunFolder(self.out)
         self.place = None if self.folder is None else self.folder.path
-        if self.place is not None:
-            check_folder(self.place)
+        if self.folder is not None:
+            self.folder.check_path()
         self.sums = SumRecorder(self.trajectory, self.place)
         self.recorder = RunRecorder(self.driver, self.rounds, self.folder, self.checkpoint, self.sums)
         self.last_report: RoundReport | None = None

@@ -36,6 +36,7 @@ from ..settings.setting import Accepts, Setting, default
 from ..tasks import Loss, check_task
 from ..vector.arrays import Ints
 from ..vector.layout import Layout, ModelSlice, check_start, copied
+from ..vector.overlaps import check_no_overlap
 from ..vector.randomness import check_repeats
 from ..vector.sharing import OWN, Buffers, Personal, Sharing
 from ..vector.shown import Shown
@@ -122,6 +123,7 @@ class Federation(Setting, WithExecutor, Shown):
         derive("averages", MappingProxyType(dict(self.averages)))
         derive("module", copied(self.model).to(pick_device(self.device)))
         check_start(self.module, Layout(self.module))
+        check_no_overlap(self.model, Layout(self.module).names)
         derive("sharing", Sharing.of(self.module, self.buffers, self.personal))
         derive("layout", self.sharing.layout)
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
@@ -136,7 +138,7 @@ class Federation(Setting, WithExecutor, Shown):
                 check_task(problem.task, data.train.y)
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
         if samples is not None and len(samples) > 0:
-            try_out(self.module, problem, samples, self.goal, self.local.batch, self.loss)
+            try_out(self.module, problem, samples, self.goal, self.local.batch, self.loss, self.model)
         if data is not None:
             clients, why = self.local.single(self.sizes, self.method)
             check_single(self.module, problem, data.train, clients, why)
@@ -182,7 +184,7 @@ class Federation(Setting, WithExecutor, Shown):
             draw = partial(self.sampling.clients, round, self.sizes, self.seed)
             check_repeats("Federation.sampling", self.sampling, draw)
             if self.local.schedule != Constant():
-                check_repeats("LocalTraining.schedule", self.local.schedule, partial(self.local.scheduled, round))
+                check_repeats("LocalTraining.schedule", self.local.schedule, partial(self.local.at, round))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one in another process, is made anew from the settings, and has an executor of its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -15,7 +16,8 @@ from ..engines.uploads import Uploads
 from ..methods import Aggregation, Method, RoundMean, check_returned
 from ..methods.sampling import Sampling
 from ..methods.server_optimisers import Server
-from ..vector.arrays import Ints, Vectors, check_like, check_tensors
+from ..vector.arrays import Ints, Vectors, check_like
+from ..vector.randomness import Watch, no_draws_in_hooks
 from ..vector.sharing import Sharing
 from ..vector.spaces import AggregationMemory, CommonPart, Download, MeanUpload, OptimiserState, ServerState, WholeModel
 from .broadcast import Broadcaster
@@ -72,16 +74,18 @@ class ServerRound:
         #    it. Rules, methods and server optimisers see the common parameters alone, which 7 puts back in their place.
         accepted = uploads.collector.accepted
         common = self.sharing.common_of(request.sent)
-        released, memory_of_rule = self.aggregation.release(
-            uploads.mean(),
-            clients=len(accepted),
-            memory=state.aggregation,
-            like=common,
-            round=request.round,
-            seed=self.seed,
-        )
-        mean = MeanUpload(released)
-        update = self.aggregation.update(mean, uploads.updates)
+        with self._no_draws["aggregation"]():
+            released, memory_of_rule = self.aggregation.release(
+                uploads.mean(),
+                clients=len(accepted),
+                memory=state.aggregation,
+                like=common,
+                round=request.round,
+                seed=self.seed,
+            )
+            mean = MeanUpload(released)
+            update = self.aggregation.update(mean, uploads.updates)
+        check_returned(self.aggregation, "release", mean, "delta", common, memory_of_rule, state.aggregation)
         check_like(self.aggregation, "update", update, mean["delta"])
 
         # 6. The method turns it into the round's update, and moves what it remembers itself. The means of a probe are
@@ -98,7 +102,8 @@ class ServerRound:
             clients=len(accepted),
             total=len(self.clients.sizes),
         )
-        update, returned = self.method.server_update(received)
+        with self._no_draws["method"]():
+            update, returned = self.method.server_update(received)
         passed_through = probes.keys() - memory_of_method.keys()
         remembered = {name: vector for name, vector in returned.items() if name not in passed_through}
         vectors = {"the update": update}
@@ -118,10 +123,9 @@ class ServerRound:
             steps_apart = self.broadcaster.steps_apart(request.round)
         if steps_apart:
             memory_of_server = OptimiserState(self.server.init(common))
-        moved, optimiser = self.server.step(common, self.sharing.common_of(change), memory_of_server)
-        check_like(self.server, "step: the model", moved, common)
-        for name in memory_of_server.keys() & optimiser.keys():
-            check_like(self.server, f"step: {name}", optimiser[name], memory_of_server[name])
+        with self._no_draws["server"]():
+            moved, optimiser = self.server.step(common, self.sharing.common_of(change), memory_of_server)
+        check_returned(self.server, "step", {"the model": moved}, "the model", common, optimiser, memory_of_server)
         if steps_apart:
             optimiser = state.optimiser
         others = request.sent
@@ -176,16 +180,23 @@ class ServerRound:
         w = state.w
         if self.broadcaster is not None:
             w = self.broadcaster.sent(state, w, state.round, state.choice)
-        common, vectors = self.method.send(self.sharing.common_of(w), state.server_state, state.round)
-        check_tensors(self.method, "send", vectors)
+        with self._no_draws["method"]():
+            common, vectors = self.method.send(self.sharing.common_of(w), state.server_state, state.round)
         return self.sharing.with_common(CommonPart(common), w), Download(vectors)
 
     def collect(self, request: Request) -> Uploads:
         """Let the executor answer a request, and sum up the answers."""
-        uploads = Uploads(request, self.aggregation, self.method, self.clients.sizes, self.pieces)
+        no_draws = self._no_draws["aggregation"]
+        uploads = Uploads(request, self.aggregation, self.method, self.clients.sizes, self.pieces, no_draws)
         if len(request.ids):
             uploads.collector.hear(self.executor.running.work(request), uploads.take)
         return uploads
+
+    @cached_property
+    def _no_draws(self) -> dict[str, Watch]:
+        """For the hooks of each part of the user's own: what refuses their draws from global generators."""
+        parts = {"method": self.method, "aggregation": self.aggregation, "server": self.server}
+        return {name: no_draws_in_hooks({f"Federation.{name}": part}) for name, part in parts.items()}
 
     def observe(self, state: State, w: WholeModel) -> State:
         """The state with `w` `[D]` as the next global model, after every average has observed it."""

@@ -26,6 +26,13 @@ def check_hooks(cls: type[Any], base: type[Any]) -> None:
             raise TypeError(f"{cls.__name__}.{name}: {base.__name__} has no such function; {cure}")
 
 
+def is_of_library(value: object) -> bool:
+    """Whether the class of a value is one of this library, so that its hooks need no watching."""
+    package, _, _ = type(value).__module__.partition(".")
+    library, _, _ = __name__.partition(".")
+    return package == library
+
+
 def _hook_meant(name: str, hooks: Sequence[str]) -> str:
     """The hook that somebody means who writes this name, as `on_round` for `round`; empty if none is like it."""
     without_prefix = name.removeprefix("on_")

@@ -23,6 +23,8 @@ AS_BYTES = getattr(os, "O_BINARY", 0)
 """Write bytes as they are. Only Windows knows another way."""
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 """Open a file that must not exist yet."""
+ATTEMPTS = 100
+"""How often a folder is tried again whose parent was missing: other processes remove empty folders, too."""
 
 
 class Clock:
@@ -192,21 +194,24 @@ def remove_tree_if_possible(path: Path) -> None:
 def make_folders(path: Path) -> None:
     """Make a folder and those above it, if they are not there, and wait until their names are on the disk.
 
-    Raises `FileExistsError` if something else than a folder is there.
+    Raises `FileExistsError` if something else than a folder is there, and `FileNotFoundError` where the system makes no
+    folder, such as in /proc.
     """
-    try:
-        host.disk.make_folder(path)
-    except FileNotFoundError:
-        if path.parent == path:
+    for attempt in range(ATTEMPTS):
+        try:
+            host.disk.make_folder(path)
+        except FileNotFoundError:
+            if path.parent == path or attempt == ATTEMPTS - 1:
+                raise
+            make_folders(path.parent)
+        except OSError:
+            if path.is_dir():
+                return
             raise
-        make_folders(path.parent)
-        make_folders(path)
-    except OSError:
-        if not path.is_dir():
-            raise
-    else:
-        with suppress(PermissionError):  # a folder may let us write in it, and not read it
-            sync_folder(path.parent)
+        else:
+            with suppress(PermissionError):  # a folder may let us write in it, and not read it
+                sync_folder(path.parent)
+            return
 
 
 def sync_folder(folder: Path) -> None:

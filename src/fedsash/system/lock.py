@@ -172,13 +172,16 @@ def _inode(file: os.stat_result) -> tuple[int, int]:
 
 
 def _write_holder(handle: int) -> None:
-    """Write into the locked file who holds it. A full disk is no reason to stop: the line only informs others."""
+    """Write into the locked file who holds it. A full disk is no reason to stop: the line only informs others.
+
+    The paths in a command may have bytes that are no text.
+    """
     command = SECRET.sub(r"\1...", shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     line = f"process {host.process.number} of {_user()} on {socket.gethostname()} since {since}: {command}"
     with suppress(OSError):
         host.disk.truncate(handle, 0)
-        write_all(handle, line.encode())
+        write_all(handle, line.encode(errors="backslashreplace"))
 
 
 def _user() -> str:

@@ -34,6 +34,15 @@ def plain_file(path: Path | str) -> Path:
     return path
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written: of a path, Python keeps bytes that are no UTF-8 as halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def similar(path: Path | str) -> str:
     """The end of a sentence about a path that does not exist: a similar name beside it, or nothing."""
     path = Path(path).expanduser()

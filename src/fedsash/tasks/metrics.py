@@ -89,6 +89,8 @@ class Accuracy(Metric, name="accuracy"):
         if self.top > 1:
             dim = _class_dim(scored.output)
             check(scored.output.dim() > y.dim(), "Accuracy.top", self.top, "needs one output for each class")
+            classes = scored.output.shape[dim]
+            check(self.top <= classes, "Accuracy.top", self.top, f"must be at most {classes}, the number of classes")
             hits = (scored.output.topk(self.top, dim).indices == y.unsqueeze(dim)).any(dim)
         return _defined(torch.stack([_total(hits & scored.counted), _total(scored.counted)], dim=1), scored)
 

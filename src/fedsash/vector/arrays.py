@@ -76,14 +76,14 @@ def writable(tensor: Tensor) -> bool:
 
 
 def unshared(vectors: Vectors, others: Iterable[Tensor]) -> Vectors:
-    """The vectors, contiguous, and as copies if they lie in the memory of `others`, or of each other."""
+    """The vectors, as copies if they lie in the memory of `others`, or of each other."""
     addresses = {tensor.untyped_storage().data_ptr() for tensor in others}
     apart: Vectors = {}
     for name, value in vectors.items():
-        value = value.contiguous()
-        if value.untyped_storage().data_ptr() in addresses:
+        address = value.untyped_storage().data_ptr()
+        if address in addresses:
             value = value.clone()
-        addresses.add(value.untyped_storage().data_ptr())
+        addresses.add(address)
         apart[name] = value
     return apart
 

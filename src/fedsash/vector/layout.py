@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ..settings.errors import ModelError, SettingError, brief, check, one_line, shortened
 from .arrays import writable
-from .norms import STATISTICS, tracking
+from .norms import STATISTICS, begin_training, tracking
 from .private_torch import point
 
 ModelSlice = str | tuple[str, ...]
@@ -371,21 +371,29 @@ def _like(tensor: Tensor, view: Tensor) -> Tensor:
 
 
 def copied(module: nn.Module) -> nn.Module:
-    """A copy of a module; raises `ModelError` if it can't be copied, or if its copies could not be trained."""
-    if isinstance(module, torch.jit.ScriptModule):
-        raise ModelError(
-            "the model is TorchScript, of which copies can't be trained: give the nn.Module it was made from"
-        )
+    """A copy of a module; raises `ModelError` if it can't be copied, or if its copies could not be trained.
+
+    If the module is in train mode, its own `train` says which layers of the copy are frozen.
+    """
+    for name, layer in module.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule) and any(p.requires_grad for p in layer.parameters()):
+            raise ModelError(
+                f"{name or 'the model'} is TorchScript, of which copies can't be trained: give the nn.Module it was "
+                "made from"
+            )
     if any(value.is_inference() for value in (*module.parameters(), *module.buffers())):
         raise ModelError("the model was made in torch.inference_mode(), so it can't be trained: make it outside")
     try:
-        return copy.deepcopy(module)
+        copy_of_module = copy.deepcopy(module)
     except Exception as error:  # its class depends on what the module holds
         raise ModelError(
             f"the model can't be copied ({one_line(error)}): hold no open files in it, put "
             "torch.nn.utils.parametrizations in place of weight_norm and spectral_norm, and make pruning permanent by "
             "torch.nn.utils.prune.remove"
         ) from error
+    if copy_of_module.training:
+        begin_training(copy_of_module)
+    return copy_of_module
 
 
 def check_start(module: nn.Module, layout: Layout) -> None:

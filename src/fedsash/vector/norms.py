@@ -56,9 +56,21 @@ def mixes_samples(module: nn.Module) -> bool:
 def for_training(module: nn.Module) -> nn.Module:
     """A copy of the module in train mode. What is in eval mode, while the module itself is not, stays in it."""
     copied = copy.deepcopy(module)
-    if copied.training:  # `train` would take the layers that are in eval mode with it
-        return copied
-    return copied.train()
+    begin_training(copied)
+    return copied
+
+
+def begin_training(module: nn.Module) -> None:
+    """Put the module into train mode by its own `train`, which may keep some layers in eval mode.
+
+    Layers that are in eval mode in a module in train mode stay so, too.
+    """
+    frozen: list[nn.Module] = []
+    if module.training:
+        frozen = [layer for layer in module.modules() if not layer.training]
+    module.train()
+    for layer in frozen:
+        layer.training = False
 
 
 Inputs = TypeVar("Inputs")

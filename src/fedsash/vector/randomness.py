@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import enum
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..settings.errors import check
+from ..settings.hooks import is_of_library
 from .private_torch import seed_cpu
 
 _MASK = (1 << 64) - 1
@@ -150,19 +152,48 @@ def draws_kept(loader: object = None) -> Iterator[None]:
                 generator.set_state(state)
 
 
-@contextmanager
-def no_draws(place: str, value: object) -> Iterator[None]:
+def no_draws(place: str, value: object) -> AbstractContextManager[None]:
     """Raise `SettingError` at `place` if the code inside draws from the global generators of Python or NumPy.
 
     What is drawn there depends on everything that was drawn before, so that no run could be repeated or resumed.
     """
-    before = global_states()
-    yield
     problem = (
         "draws numbers from a global generator of Python or NumPy, which has no seed here: use PyTorch's, or one that "
         "is made anew from a seed in each call"
     )
-    check(global_states() == before, place, value, problem)
+    return _unmoved(global_states, place, value, problem)
+
+
+Watch: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Makes contexts, such as one that refuses draws."""
+
+
+def no_draws_in_hooks(parts: Mapping[str, object], *, seeded: bool = False) -> Watch:
+    """Contexts that raise `SettingError` if the hooks of a federation's parts draw from a global generator inside.
+
+    The parts are named by their places. Also PyTorch's generator has no seed there, unless the code inside has `seeded`
+    it for the model. Parts of the library draw from none, so that it takes no time to watch them.
+    """
+    of_users = {place: part for place, part in parts.items() if not is_of_library(part)}
+    if not of_users:
+        return nullcontext
+    value: object = list(of_users.values())
+    if len(of_users) == 1:
+        (value,) = of_users.values()
+    problem = (
+        "draws numbers from a global generator of Python, NumPy or PyTorch, which has no seed in a hook: make a "
+        "generator anew in each call, from the round that the hook is given or a counter that it remembers"
+    )
+    states = global_states if seeded else _all_states
+    return partial(_unmoved, states, " or ".join(of_users), value, problem)
+
+
+@contextmanager
+def _unmoved(states: Callable[[], tuple[object, ...]], place: str, value: object, problem: str) -> Iterator[None]:
+    """Raise `SettingError` if the code inside moves some states of generators."""
+    before = states()
+    yield
+    check(states() == before, place, value, problem)
 
 
 def check_repeats(place: str, value: object, draw: Callable[[], object]) -> None:
@@ -188,6 +219,12 @@ def global_states() -> tuple[object, ...]:
     return random.getstate(), np.asarray(numbers).tobytes(), position
 
 
+def _all_states() -> tuple[object, ...]:
+    """The same, and the states of PyTorch's generators."""
+    of_torch = [state.numpy().tobytes() for state in torch_states()]
+    return (*global_states(), *of_torch)
+
+
 def torch_states() -> list[Tensor]:
     """The states of PyTorch's own generators: of the CPU, and of the GPUs if they are in use."""
     states = [torch.get_rng_state()]
@@ -196,6 +233,14 @@ def torch_states() -> list[Tensor]:
     if torch.backends.mps.is_available():
         states.append(torch.mps.get_rng_state())
     return states
+
+
+def torch_generators(device: torch.device) -> list[torch.Generator]:
+    """PyTorch's own generators from which code on a device draws: the CPU's, and that of the GPU."""
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index])
+    return generators
 
 
 def _generators(loader: object) -> Iterator[torch.Generator]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -168,3 +169,11 @@ def test_a_stopped_run_says_so_as_json_and_nothing_else_is_on_standard_output(he
     stopped = json.loads(out)
     assert process.returncode == 130 and stopped["interrupted"] and stopped["folder"] == "runs/long"
     assert error.endswith("stopped; go on with: fedsash resume runs/long\n")
+
+
+def test_a_run_s_folder_that_is_no_text_is_refused_and_none_is_made(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "small.toml", "--out", os.fsdecode(b"caf\xe9")]) == 2
+    assert r"caf\udce9: the name of a run's folder must be in UTF-8: choose another one" in capfd.readouterr().err
+    assert sorted(path.name for path in here.iterdir()) == ["seeds.toml", "sim.toml", "small.toml"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,12 @@ def test_a_file_that_is_missing_or_unreadable_is_one_line(tmp_path: Path) -> Non
     (tmp_path / "latin.toml").write_bytes(b"# caf\xe9")
     with pytest.raises(ConfigError, match=r"latin\.toml: can't be read: 'utf-8' codec"):
         load(tmp_path / "latin.toml")
+
+
+def test_a_path_that_is_no_text_is_refused_since_no_config_could_hold_it() -> None:
+    path = os.fsdecode(b"caf\xe9.csv")
+    with pytest.raises(ConfigError, match=r"data.path = .*: is no text in UTF-8, as an experiment must be: rename the"):
+        parse({"data": {"name": "table", "path": "x.csv"}}, [f"data.path={path}"])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 from fedsash.evaluation import Curves, Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.report.collect import collect
-from fedsash.lab.report.comparison import Choice, Row, by_decided, compare, compare_best, of_other_lengths, table
+from fedsash.lab.report.comparison import (
+    Choice,
+    Row,
+    by_decided,
+    compare,
+    compare_best,
+    head,
+    not_chosen,
+    of_other_lengths,
+    table,
+)
 from fedsash.lab.report.page.papers import of_settings
 from fedsash.runs.pictures import Line
 from fedsash.runs.summaries import GOAL, goal_content
@@ -37,6 +47,7 @@ class CollectedRun:
     means: dict[str, float | None]
     curves: Curves = field(default_factory=lambda: Curves(ACCURACY, "test", {}))
     forked: int | None = None
+    samples: str = ""
     clients: dict[str, Any] | None = None
     last_means: dict[str, dict[str, float | None]] = field(default_factory=dict)
     summary: dict[str, Any] = field(init=False)
@@ -238,6 +249,24 @@ def test_the_best_rate_is_that_of_the_held_out_data_for_each_model_and_the_test_
     assert (window.labels, window.mean, window.gain, window.pairs) == ({"local.lr": "0.1"}, 0.875, 0.375, 2)
     assert model.choice == Choice("local.lr", "held_out", 0.5)
     assert model.plain()["chosen_on"] == "held_out" and model.plain()["chosen_mean"] == 0.5
+
+
+def test_a_rate_with_fewer_seeds_is_not_chosen_and_named() -> None:
+    runs = [tuned(seed, "0.1", 0.75, 0.25) for seed in (0, 1)] + [tuned(0, "1", 0.5, 0.5)]
+    rows = compare_best(runs, "lr", "held_out")
+    assert [row.labels["local.lr"] for row in rows] == ["0.1", "0.1"]
+    assert list(not_chosen(rows)) == ["local.lr=1 has fewer seeds than others, and is not chosen"]
+
+
+def test_a_table_says_over_how_many_evaluations_its_own_runs_are_means() -> None:
+    runs = [run(0, {"m": "a"}, model=0.5), decided(run(0, {"m": "b"}, model=0.5), RMSE, "test")]
+    for one, averaged in zip(runs, (2, 4), strict=True):
+        one.summary["averaged"] = averaged
+    heads = [head(rows, runs) for rows in by_decided(compare(runs))]
+    assert heads == [
+        "accuracy on the test set, mean over the last 2 evaluations",
+        "rmse on the test set, mean over the last 4 evaluations",
+    ]
 
 
 def test_each_method_has_its_own_best_rate_and_gains_are_over_the_other_at_its_best() -> None:

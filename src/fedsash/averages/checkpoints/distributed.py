@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ...settings.errors import ModelError, RunError, raised_as, some
 from ...system.paths import inside, plain_file
-from .formats import STEPS, TRAINING, TYPES, Flat, flat_numbers
+from .formats import STEPS, TYPES, Flat, flat_numbers, says_optimising, says_training, whole_number
 
 METADATA = ".metadata"
 """The name of the file that describes the folder."""
@@ -267,7 +267,9 @@ class DistributedFolder:
         keys = dict[str, None]()
         for name, stored in self.stored.items():
             key = self._key_of(name)
-            if stored.shape and not TRAINING.search(key):
+            integers = not (stored.dtype.is_floating_point or stored.dtype.is_complex)
+            beside = says_optimising(key) or (integers and says_training(key))
+            if stored.shape and not beside:
                 keys[key] = None
         return list(keys)
 
@@ -300,15 +302,16 @@ class DistributedFolder:
     @cached_property
     def step(self) -> int | None:
         for name, trail in self.trails.items():
-            if trail[-1] not in STEPS or TRAINING.search(self._key_of(name)):
+            if trail[-1] not in STEPS or says_training(self._key_of(name)):
                 continue
             value: object = None
             if name in self.objects:
                 value = self._object(name)
             elif not self.stored[name].shape:
                 value = self._whole(name).item()
-            if isinstance(value, int):
-                return value
+            step = whole_number(value)
+            if step is not None:
+                return step
         return None
 
     def _object(self, name: str) -> object:

@@ -8,7 +8,7 @@ import mmap
 import operator
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +23,7 @@ from torch.serialization import safe_globals
 
 from ...settings.errors import ModelError, RunError, one_line, some
 from ...system.paths import inside, plain_file
+from ...vector.exact_means import TYPES as AVERAGED
 from ...vector.pieces import Pieces
 
 SAFETENSORS = (".safetensors",)
@@ -59,8 +60,17 @@ TYPES = {
 STEPS = ("global_step", "step", "iteration")
 """Where a file of PyTorch says how many steps its model has been trained."""
 
-TRAINING = re.compile(r"optim|sched|rng|random|generator|scaler|loops|callbacks", re.IGNORECASE)
-"""Names of what a training remembers beside its model."""
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+"""A word in a name: `GradScaler` and `grad_scaler` have two."""
+
+OPTIMISING = re.compile(r"optim(i[sz]er)?s?|(lr)?sched(uler)?s?|rngs?|random")
+"""Words for what is never a model, though it may have tensors under names."""
+
+TRAINING = re.compile(r"generators?|(grad|amp|loss)?scalers?|loops|callbacks")
+"""Words for what a training remembers beside its model, unless it has the tensors of one: a GAN has a generator."""
+
+CONFIGURATION = re.compile(r"hyper|hparams|config|cfg|args|options")
+"""Words for what builds the model: it stays with it, also if tensors such as the weights of classes are in it."""
 
 _NUMPY = "numpy.core.multiarray", "numpy._core.multiarray"  # before NumPy 2, and since
 _SCALAR = np.float64(0).__reduce__()[0]
@@ -76,9 +86,8 @@ INERT += [type(np.dtype(code)) for code in "?bhilqBHILQefdFD"]
 QUANTISED = re.compile(r"(^|\.)(qweight|qzeros|absmax|quant_map|SCB|weight_packed|weight_scale|weight_scale_inv)$")
 """Names of tensors that stand beside weights which are codes, and not numbers."""
 
-
-NO_INTEGERS = ("weight", "_blocks", "_scales", "W_q")
-"""How the names of tensors end that are codes if they are integers."""
+NO_INTEGERS = re.compile(r"((^|\.)weight|_blocks|_scales|W_q)$")
+"""Names of tensors that are codes if they are integers."""
 
 
 NOTHING = "has no floating-point tensor to average"
@@ -120,11 +129,48 @@ class Flat(Protocol):
     def __getitem__(self, entries: slice) -> Tensor: ...
 
 
+def whole_number(value: Any) -> int | None:
+    """A step as somebody has saved it: an integer of any kind, a tensor of one, or 500.0, as pandas writes it."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def says_training(name: str) -> bool:
+    """Whether a name is that of what a training remembers beside its model, such as `lr_schedulers`."""
+    return says_optimising(name) or _has_word(name, TRAINING)
+
+
+def says_optimising(name: str) -> bool:
+    """Whether what has this name is never a model."""
+    return _has_word(name, OPTIMISING)
+
+
+def _has_word(name: str, words: re.Pattern[str]) -> bool:
+    return any(words.fullmatch(word.lower()) for word in WORD.findall(name))
+
+
+def has_mean(tensor: Tensor) -> bool:
+    """Whether a tensor is averaged: one of integers is not."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def flat_numbers(tensor: Tensor) -> Tensor:
     """The numbers of a tensor, flat; a complex one has two for each of its entries."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     return tensor.reshape(-1)
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have one type and shape, and the same bits."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    bits = [flat_numbers(tensor).contiguous().view(torch.uint8) for tensor in (one, other)]
+    return torch.equal(*bits)
 
 
 def is_finite(flat: Tensor) -> bool:
@@ -256,11 +302,9 @@ class PickledFile:
         if not self.key:
             return None
         for name in STEPS:
-            value: Any = self.content.get(name)
-            try:
-                return operator.index(value)  # also of NumPy's integers, and of a tensor of one
-            except TypeError:
-                continue
+            step = whole_number(self.content.get(name))
+            if step is not None:
+                return step
         return None
 
     def tensor(self, name: str) -> Tensor:
@@ -287,9 +331,8 @@ class PickledFile:
         return content
 
     def _keys(self) -> list[str]:
-        """The keys of the models' state dictionaries; generators have tensors under names, too."""
-        keys = [str(name) for name, value in self.content.items() if _is_state(value)]
-        return [key for key in keys if not TRAINING.search(key)]
+        """The keys of the models' state dictionaries."""
+        return [str(name) for name, value in self.content.items() if _is_model(str(name), value)]
 
     def _only_key(self) -> str:
         """The key of the only state dictionary in the file."""
@@ -301,8 +344,11 @@ class PickledFile:
         return keys[0]
 
     def _leaves_out(self, name: str) -> bool:
-        """Whether an entry belongs to the training, or is another model."""
-        return bool(TRAINING.search(str(name))) or _is_state(self.content[name])
+        """Whether an entry belongs to the training, or has another model in it."""
+        value = self.content[name]
+        if says_training(str(name)) or _is_state(value):
+            return True
+        return _holds_state(value) and not _has_word(str(name), CONFIGURATION)
 
 
 @dataclass
@@ -385,16 +431,18 @@ def check_no_key(path: Path, key: str) -> None:
 
 
 def check_numbers(checkpoint: Checkpoint) -> None:
-    """Raise `ModelError` if weights of the checkpoint are codes, so that their mean means nothing."""
+    """Raise `ModelError` if weights of the checkpoint are codes, or of a type of which no mean is made."""
     for name in checkpoint.names:
         tensor = checkpoint.form(name)
         code = QUANTISED.search(name) is not None
-        if name.endswith(NO_INTEGERS) and not (tensor.is_floating_point() or tensor.is_complex()):
+        if NO_INTEGERS.search(name) and not has_mean(tensor):
             code = True
         if tensor.is_quantized or code:
             raise ModelError(f"{checkpoint.path} has quantised weights ({name}), whose mean means nothing")
         if tensor.layout != torch.strided:
             raise ModelError(f"{checkpoint.path}: {name} is sparse, and must be a dense tensor")
+        if has_mean(tensor) and tensor.dtype.to_real() not in AVERAGED:
+            raise ModelError(f"{checkpoint.path}: {name} is of the type {tensor.dtype}, which has no mean")
     config = checkpoint.path.with_name("config.json")
     if config.is_file() and b'"quantization_config"' in config.read_bytes():
         raise ModelError(f"{config} has a quantization_config: the mean of quantised weights means nothing")
@@ -436,3 +484,27 @@ def _is_state(value: object) -> bool:
     named = all(isinstance(name, str) for name in value)
     tensors = [isinstance(item, Tensor) for name, item in value.items() if not str(name).endswith("_extra_state")]
     return named and bool(tensors) and all(tensors)
+
+
+def _is_model(name: str, value: object) -> bool:
+    """Whether a value is the state dictionary of a model; a generator of random numbers has only bytes."""
+    if not _is_state(value) or says_optimising(name):
+        return False
+    assert isinstance(value, Mapping)
+    averaged = any(isinstance(tensor, Tensor) and has_mean(tensor) for tensor in value.values())
+    return averaged or not says_training(name)
+
+
+def _holds_state(value: object) -> bool:
+    """Whether a value is a state dictionary or a list of a model's tensors, or has one in it at any depth."""
+    if isinstance(value, Mapping):
+        return _is_state(value) or any(_holds_state(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return _is_list_of_tensors(value) or any(_holds_state(item) for item in value)
+    return False
+
+
+def _is_list_of_tensors(value: Sequence[object]) -> bool:
+    """Whether a value is what some averagers keep of a model: its tensors without their names, not just numbers."""
+    tensors = [item for item in value if isinstance(item, Tensor)]
+    return len(tensors) == len(value) and any(tensor.ndim > 0 for tensor in tensors)

@@ -23,9 +23,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from ...settings.errors import ModelError, RunError, SettingError, check, check_count
+from ...settings.errors import ModelError, RunError, SettingError, check, check_count, some
 from ...system.paths import plain_file
 from ...vector.exact_means import weighted_mean
+from ...vector.mixed_means import mixed_mean
 from .formats import Checkpoint, PickledFile, SafetensorsFile, is_finite
 from .order import folder_of
 from .output import save_pickled, sync
@@ -114,7 +115,7 @@ def mean_of_adapters(
         b = [model.tensor(second) for model in models]
         _check_finite(checkpoints, {first: a, second: b})
         if rank is None:
-            tensors[first] = torch.cat(a, dim=0)
+            tensors[first] = torch.cat([_times(factor, 1.0, a[-1].dtype) for factor in a], dim=0)
             tensors[second] = torch.cat(_weighted(b, share_of_each), dim=1)
         else:
             tensors[first], tensors[second], errors[first] = _cut(a, b, share_of_each, rank)
@@ -125,6 +126,7 @@ def mean_of_adapters(
         _say_exact(len(models), config["r"], weights, say)
     else:
         _say_cut(rank, errors, say)
+    _say_not_finite(tensors, say)
     in_order = {name: tensors[name].contiguous() for name in newest.names}
     return AdapterMean(newest, in_order, _new_config(config, len(models), rank))
 
@@ -134,11 +136,7 @@ def _config(checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
     newest = checkpoints[-1].path
     configs = [_read(checkpoint.path) for checkpoint in checkpoints]
     config = configs[-1]
-    for checkpoint, other in zip(checkpoints, configs, strict=True):
-        for key in DECIDES:
-            if (other.get(key) or None) != (config.get(key) or None):
-                values = f"{other.get(key)} in {checkpoint.path}, {config.get(key)} in {newest}"
-                raise ModelError(f"the adapters differ in {key}: {values}")
+    _check_agree(checkpoints, configs)
     kind = config.get("peft_type")
     if kind != "LORA":
         raise ModelError(f"{newest} is an adapter of the kind {kind}: only the products of LORA are averaged")
@@ -146,6 +144,35 @@ def _config(checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
         if config.get(key):
             raise ModelError(f"{newest} has {key}, which is more than a product: merge it into its model first")
     return config
+
+
+def check_scales(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raise `ModelError` if adapters whose factors are averaged have other scales, as their configurations say.
+
+    Those of other libraries than PEFT may have none.
+    """
+    configs = list[dict[str, Any]]()
+    for checkpoint in checkpoints:
+        config = dict[str, Any]()
+        if _has_config(checkpoint.path):
+            config = _read(checkpoint.path)
+        configs.append(config)
+    _check_agree(checkpoints, configs)
+
+
+def _check_agree(checkpoints: Sequence[Checkpoint], configs: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `ModelError` if the configurations differ in what decides how much the factors change."""
+    newest = checkpoints[-1].path
+    config = configs[-1]
+    for checkpoint, other in zip(checkpoints, configs, strict=True):
+        for key in DECIDES:
+            if (other.get(key) or None) != (config.get(key) or None):
+                values = f"{other.get(key)} in {checkpoint.path}, {config.get(key)} in {newest}"
+                raise ModelError(f"the adapters differ in {key}: {values}")
+
+
+def _has_config(path: Path) -> bool:
+    return (folder_of(path) / CONFIG).is_file()
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -187,15 +214,33 @@ def _check_finite(checkpoints: Sequence[Checkpoint], factors: Mapping[str, Seque
                 raise ModelError(f"{checkpoint.path}: {name} is not finite: leave this adapter out")
 
 
+def _say_not_finite(tensors: Mapping[str, Tensor], say: Callable[[str], None]) -> None:
+    """Say which tensors of the mean are not finite, as the newest's type may not hold what an older adapter has."""
+    names = list[str]()
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not is_finite(tensor.reshape(-1)):
+            names.append(name)
+    if names:
+        say(f"the mean of {some(names)} is not finite")
+
+
 def _weighted(factors: Sequence[Tensor], share_of_each: Sequence[Fraction]) -> list[Tensor]:
-    """Each factor B times n p_i, rounded once to its type; with equal shares they are the factors themselves."""
+    """Each factor B times n p_i, rounded once to the newest's type."""
     weighted = []
     for factor, share in zip(factors, share_of_each, strict=True):
-        times = float(len(factors) * share)
-        if times != 1:
-            factor = weighted_mean([factor, torch.zeros_like(factor)], [times, 1 - times])
-        weighted.append(factor)
+        weighted.append(_times(factor, float(len(factors) * share), factors[-1].dtype))
     return weighted
+
+
+def _times(factor: Tensor, times: float, dtype: torch.dtype) -> Tensor:
+    """A factor times a number, rounded once to a type; times 1 in its own type it is the factor itself."""
+    if times == 1 and factor.dtype == dtype:
+        return factor
+    values = [factor, torch.zeros_like(factor)]
+    weights = [times, 1 - times]
+    if factor.dtype == dtype:
+        return weighted_mean(values, weights)
+    return mixed_mean(values, weights, dtype)
 
 
 def _cut(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,17 +35,19 @@ from .formats import (
     ShardedCheckpoint,
     check_numbers,
     flat_numbers,
+    has_mean,
     is_finite,
+    same_bits,
 )
-from .lora import factor_in, mean_of_adapters
+from .lora import check_scales, factor_in, mean_of_adapters
 from .order import (
     Ordered,
     chosen,
     files_of,
     in_order,
     initial_model,
+    named_alone,
     step_read,
-    without_copies,
 )
 from .output import check_new, save_pickled, sync, whole
 from .readers import parts_of
@@ -59,6 +62,9 @@ ALIGNED = 64
 
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DDP, `torch.compile` and trainers put before the names of a model's tensors."""
+
+STATISTIC = re.compile(r"(^|\.)running_(mean|var)$")
+"""Names of BatchNorm's statistics."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the numbers of entries that are done, and of all."""
@@ -110,7 +116,8 @@ def merge_checkpoints(
     `ema` (the D of a_i = D^(n-i)), `decay` (`linear`, `cosine`, `1-sqrt`, see `decay_weights`: WSM, arXiv 2507.17634)
     and `weights` `[n]`.
 
-    `paths` are files of safetensors or `torch.save`, folders of `torch.distributed.checkpoint`, or folders of these.
+    `paths` are files of safetensors or `torch.save`, folders of `torch.distributed.checkpoint`, or folders of these. If
+    each names one checkpoint and the order plays no role, they need no steps: the last named counts as the newest.
     `key` chooses one of several state dictionaries in a file. The mean has the layout and the names of the newest
     checkpoint; tensors of integers are the newest's. It is whole or absent. A card beside it says what it is made of.
 
@@ -135,9 +142,11 @@ def merge_checkpoints(
     check_new(out)
     for name, value in (("by", by), ("mode", mode), ("scores", scores)):
         check(not value or best is not None, name, value, "needs best, the number of checkpoints that are taken")
-    files = files_of([Path(path) for path in paths], notes.append)
-    files = without_copies(files, notes.append)
-    ordered = chosen(in_order(files, key, notes.append), last, every)
+    sources = [Path(path) for path in paths]
+    files = files_of(sources, notes.append)
+    order_counts = every != 1 or any(value is not None for value in (last, best, ema, decay, weights, bema))
+    ordered = in_order(files, key, notes.append, named_alone(sources), order_counts)
+    ordered = chosen(ordered, last, every)
     if best is not None:
         ordered = best_of(ordered, best, by, mode, None if scores is None else Path(scores), notes.append)
     check((bema is None) == (initial is None), "initial", initial, "belongs to bema, and bema needs it")
@@ -148,13 +157,16 @@ def merge_checkpoints(
     models = [_Named.of(checkpoint, checkpoints[-1], notes.append) for checkpoint in checkpoints]
     _check_alike(models, notes.append)
     newest = checkpoints[-1]
-    adapters = _averages_products(newest, lora, notes.append)
+    adapters = _averages_products(checkpoints, lora, notes.append)
     if adapters:
         check(not out.name.endswith(ENDINGS), "out", str(out), "must name a folder: it takes the configuration, too")
     if newest.left_out:
         notes.append(f"left out of the mean: {some(newest.left_out)}")
-    if any("running_mean" in name for name in newest.names):
-        notes.append("BatchNorm's statistics are averaged, too: better update them (torch.optim.swa_utils.update_bn)")
+    if any(STATISTIC.search(name) for name in newest.names):
+        averaged = "averaged, too"
+        if _extrapolates(chosen_weights):
+            averaged = "the newest's, since a negative weight could make a variance negative"
+        notes.append(f"BatchNorm's statistics are {averaged}: better update them (torch.optim.swa_utils.update_bn)")
     share_of_each = list(map(float, shares(chosen_weights, len(ordered))))
     parts = [parts_of(checkpoint.path) for checkpoint in checkpoints]
     with Checksums(parts) as checksums, whole(out, newest.path) as (file, card):
@@ -183,8 +195,8 @@ class _Named:
         """Match the names, without the prefixes if need be. Raises `ModelError` if some are missing or too many."""
         if set(checkpoint.names) == set(newest.names):
             return cls(checkpoint, {name: name for name in newest.names})
-        names = {_plain(name): name for name in checkpoint.names}
-        wanted = {_plain(name): name for name in newest.names}
+        names = {plain_name(name): name for name in checkpoint.names}
+        wanted = {plain_name(name): name for name in newest.names}
         missing = [name for plain, name in wanted.items() if plain not in names]
         extra = [name for plain, name in names.items() if plain not in wanted]
         if missing:
@@ -212,15 +224,19 @@ def matched(checkpoint: Checkpoint, newest: Checkpoint, say: Callable[[str], Non
     return _Named.of(checkpoint, newest, say).tensor
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A tensor's name without prefixes."""
     while name.startswith(PREFIXES):
         name = name.partition(".")[2]
     return name
 
 
-def _averages_products(newest: Checkpoint, lora: str | int, say: Callable[[str], None]) -> bool:
-    """Whether products of factors are averaged. Raises `ModelError` if there are factors and nobody says how."""
+def _averages_products(checkpoints: Sequence[Checkpoint], lora: str | int, say: Callable[[str], None]) -> bool:
+    """Whether products of factors are averaged.
+
+    Raises `ModelError` if there are factors and nobody says how, or if factors are averaged that have other scales.
+    """
+    newest = checkpoints[-1]
     if not isinstance(lora, int):
         check(lora in ("", "exact", "factors"), "lora", lora, "must be 'exact', a rank, or 'factors'")
     factor = factor_in(newest)
@@ -232,6 +248,7 @@ def _averages_products(newest: Checkpoint, lora: str | int, say: Callable[[str],
         how = "take lora = 'exact', a rank to which the mean of the products is cut, or 'factors' all the same"
         raise ModelError(f"{newest.path} has factors of LoRA ({factor}): {reason}; {how}")
     if lora == "factors":
+        check_scales(checkpoints)
         say(f"the factors of LoRA are averaged: {reason}")
         return False
     return True
@@ -268,31 +285,38 @@ def _rule(
 def _check_alike(models: Sequence[_Named], say: Callable[[str], None]) -> None:
     """Raise `ModelError` if shapes or kinds of tensors differ, if weights are codes, or if nothing has a mean.
 
-    Say which types are mixed.
+    Say which types are mixed, and which numbers do not count since the newest has integers in their place.
     """
     newest = models[-1]
-    if not any(_has_mean(newest.form(name)) for name in newest.names):
+    if not any(has_mean(newest.form(name)) for name in newest.names):
         raise ModelError(f"{newest.checkpoint.path} {NOTHING}")
     for model in models:
         check_numbers(model.checkpoint)
         mixed = dict[str, None]()
+        without_mean = list[str]()
         for name in newest.names:
             tensor = model.form(name)
             wanted = newest.form(name)
             if tensor.shape != wanted.shape:
                 shapes = f"{list(tensor.shape)} in {model.checkpoint.path}, {list(wanted.shape)} in the newest"
                 raise ModelError(f"{name} has the shape {shapes}")
-            if tensor.dtype != wanted.dtype and _has_mean(wanted):
+            if tensor.dtype != wanted.dtype and has_mean(wanted):
                 types = f"{tensor.dtype} in {model.checkpoint.path}, {wanted.dtype} in {newest.checkpoint.path}"
-                if not {tensor.dtype.to_real(), wanted.dtype.to_real()} <= set(MIXED):
+                of_one_kind = tensor.is_complex() == wanted.is_complex()
+                if not of_one_kind or not {tensor.dtype.to_real(), wanted.dtype.to_real()} <= set(MIXED):
                     raise ModelError(f"{name} is {types}: these have no common mean")
                 mixed[types] = None
+            if has_mean(tensor) and not has_mean(wanted):
+                without_mean.append(name)
         for types in mixed:
             say(f"some tensors are {types}: their means are rounded once, to the newest's type")
+        if without_mean:
+            say(f"{some(without_mean)}: integers in the newest, which are taken, and none in {model.checkpoint.path}")
 
 
-def _has_mean(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
+def _extrapolates(weights: Sequence[float] | None) -> bool:
+    """Whether a weight is negative, so that the mean may lie beyond all models."""
+    return weights is not None and min(weights) < 0
 
 
 def _count(tensor: Tensor) -> int:
@@ -303,9 +327,10 @@ def _count(tensor: Tensor) -> int:
 
 
 def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) -> Iterator[Tensor]:
-    """The mean of a tensor, flat, in pieces; of integers, the newest's."""
+    """The mean of a tensor, flat, in pieces; of integers, the newest's, as of statistics with a negative weight."""
     newest = models[-1]
-    if not _has_mean(newest.form(name)):
+    kept = STATISTIC.search(name) and _extrapolates(weights)
+    if kept or not has_mean(newest.form(name)):
         yield newest.tensor(name).reshape(-1)
         return
     flat = [model.flat(name) for model in models]
@@ -460,9 +485,7 @@ def _tied(newest: PickledFile, models: Sequence[_Named]) -> dict[str, str]:
 def _check_tied(models: Sequence[_Named], first: str, other: str) -> None:
     """Raise `ModelError` if two names of one tensor in the newest checkpoint hold other numbers in an older one."""
     for model in models[:-1]:
-        one = flat_numbers(model.tensor(first)).contiguous().view(torch.uint8)
-        two = flat_numbers(model.tensor(other)).contiguous().view(torch.uint8)
-        if not torch.equal(one, two):
+        if not same_bits(model.tensor(first), model.tensor(other)):
             raise ModelError(
                 f"{first} and {other} are one tensor in the newest file, and two in {model.checkpoint.path}"
             )

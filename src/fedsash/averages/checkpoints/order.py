@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...settings.errors import RunError, SettingError, check_count, some
 from ...system.paths import similar
 from .distributed import METADATA
-from .formats import ENDINGS, INDICES, Checkpoint
+from .formats import ENDINGS, INDICES, Checkpoint, check_numbers, same_bits, whole_number
 from .readers import has_parts, open_checkpoint, parts_of
 
 MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", "consolidated")
@@ -40,11 +40,21 @@ ZERO = "zero_to_fp32.py"
 CARD = "merge.json"
 """What a mean is made of: the name of this file in its folder, and how it ends beside a mean that is a file."""
 
-STEP_IN_NAME = re.compile(r"step[=_-]?(\d+)")
+STEP_IN_NAME = re.compile(r"step[=_-]?(\d+)", re.IGNORECASE)
 """A number in a name that is a step for certain."""
 
-SAMPLE = 4096
-"""How many bytes at the beginning, in the middle and at the end are compared first."""
+COUNTS_IN_NAMES = (
+    STEP_IN_NAME,
+    re.compile(r"iter(?:ation)?[=_-]?(\d+)", re.IGNORECASE),
+    re.compile(r"epoch[=_-]?(\d+)", re.IGNORECASE),
+)
+"""Numbers in names that say the order, the most certain first."""
+
+IN_NAMES = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][\w/]*)=([-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf))")
+"""A metric in a name, such as `val_loss=0.12`."""
+
+NO_COUNT = re.compile(r"\d+(?:\.\d+)+|(?<![A-Za-z])(?:fp|bf|float|int)\d+")
+"""A number in a name that counts nothing: a metric's `0.12`, a version, or a type such as `fp16`."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ def files_of(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
 
 def holds_checkpoints(folder: Path) -> bool:
     """Whether checkpoints lie in the folder."""
-    return folder.is_dir() and bool(_lying_in(folder, unsaid))
+    return folder.is_dir() and bool(_in_folders_of(folder, unsaid) or _weights(folder, unsaid))
 
 
 def unsaid(line: str) -> None:
@@ -88,19 +98,41 @@ def unsaid(line: str) -> None:
 
 
 def _in_folder(folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """The checkpoints in a folder: those in its folders such as `checkpoint-500`, else its own files."""
+    """The checkpoints in a folder. Raises `RunError` if there are none, as means of an earlier merge are none."""
     checkpoints = _lying_in(folder, say)
-    if not checkpoints:
-        raise RunError(f"{folder} has no checkpoint: no file in it ends in {', '.join(ENDINGS)}")
-    return checkpoints
+    if checkpoints:
+        return checkpoints
+    means = [path for path in sorted(folder.iterdir()) if _is_mean(path)]
+    if means:
+        raise RunError(
+            f"{folder} has no checkpoint but means of earlier merges: name those that you want, {some(means)}"
+        )
+    raise RunError(f"{folder} has no checkpoint: no file in it ends in {', '.join(ENDINGS)}")
 
 
 def _lying_in(folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """The checkpoints in folders such as `checkpoint-500`, else the folder's own; empty if there are none."""
-    checkpoints = list[Path]()
+    """The checkpoints in folders such as `checkpoint-500`, else the folder's own; empty if there are none.
+
+    Raises `RunError` if there are both, and no folder is called like one of a checkpoint.
+    """
+    by_child = _in_folders_of(folder, say)
+    if not by_child:
+        return _weights(folder, say)
+    beside = _files_in(folder)
+    if beside and not any(CHECKPOINT.search(child.name) for child in by_child):
+        both = f"{beside[0].name} and {next(iter(by_child)).name}"
+        raise RunError(f"{folder} has checkpoints in files and in folders ({both}): name those that you want")
+    if beside:
+        say(f"left out, beside folders with checkpoints: {some(beside)}")
+    return [path for paths in by_child.values() for path in paths]
+
+
+def _in_folders_of(folder: Path, say: Callable[[str], None]) -> dict[Path, list[Path]]:
+    """The checkpoints in each folder with a number in its name, such as `checkpoint-500`, if it has any."""
+    by_child = dict[Path, list[Path]]()
     empty = list[Path]()
     for child in sorted(folder.iterdir()):
-        if child.name.startswith(".") or (child / CARD).is_file():  # such as what a killed merge has left
+        if child.name.startswith(".") or BESIDE.match(child.name) or _is_mean(child):  # such as a killed merge's
             continue
         if number_of(child.name) is None:
             continue
@@ -108,46 +140,69 @@ def _lying_in(folder: Path, say: Callable[[str], None]) -> list[Path]:
             _check_link(child)
         if not child.is_dir():
             continue
-        weights = _weights(child)
-        checkpoints += weights
-        if not weights and CHECKPOINT.search(child.name):
+        weights = _weights(child, say)
+        if weights:
+            by_child[child] = weights
+        elif CHECKPOINT.search(child.name):
             empty.append(child)
-    if checkpoints and empty:
+    if by_child and empty:
         say(f"left out, without weights: {some(empty)}")
-    return checkpoints or _weights(folder)
+    return by_child
 
 
-def _weights(folder: Path) -> list[Path]:
-    """The files with weights in a folder; an index, or a file of a known name, stands alone there.
+def _weights(folder: Path, say: Callable[[str], None]) -> list[Path]:
+    """The files with weights in a folder; an index, or a file of a known name, stands alone there, which is said.
 
     Raises `RunError` if the folder holds parts of a checkpoint without an index that can be read.
     """
     for place in (folder, folder / WITHIN):
         if (place / METADATA).is_file():
             return [place / METADATA]
+    files = _files_in(folder)
     for ending in INDICES:
         indices = sorted(folder.glob(f"*{ending}"))
         if indices:
+            _say_beside(indices[0], [*files, *indices], say)
             return indices[:1]
-    checkpoints = []
-    for path in sorted(folder.iterdir()):
-        if not path.name.endswith(ENDINGS) or path.name.startswith(".") or BESIDE.match(path.stem):
-            continue
+    for path in files:
         _check_link(path)
-        if path.is_file() and not card_of(path).is_file():
-            checkpoints.append(path)
-    if not checkpoints and (folder / ZERO).is_file():
+    if not files and (folder / ZERO).is_file():
         raise RunError(
             f"{folder} has the parts of DeepSpeed's ZeRO: python {folder / ZERO} {folder} {folder} makes a model"
         )
     for name in MODELS:
-        for path in checkpoints:
+        for path in files:
             if path.stem == name:
+                _say_beside(path, files, say)
                 return [path]
-    for path in checkpoints:
+    for path in files:
         if SHARD.search(path.stem):
             raise RunError(f"{path} is a part of a checkpoint, and {folder} has no index of them (NAME{INDICES[0]})")
-    return checkpoints
+    return files
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The files in a folder that may have a model's weights, by their names, with links to nothing among them."""
+    files = []
+    for path in sorted(folder.iterdir()):
+        if not path.name.endswith(ENDINGS) or path.name.startswith(".") or BESIDE.match(path.stem):
+            continue
+        if not path.is_dir() and not _is_mean(path):
+            files.append(path)
+    return files
+
+
+def _say_beside(taken: Path, files: Sequence[Path], say: Callable[[str], None]) -> None:
+    """Say which files lie beside the one that is taken, and are none of its parts."""
+    parts = {path.name for path in parts_of(taken)}
+    others = [path for path in files if path.name not in parts]
+    if others:
+        say(f"left out, beside {taken}: {some(path.name for path in others)}")
+
+
+def _is_mean(path: Path) -> bool:
+    """Whether a file or a folder is the mean of an earlier merge, and so has its card."""
+    return (path / CARD).is_file() or card_of(path).is_file()
 
 
 def _check_link(path: Path) -> None:
@@ -161,46 +216,44 @@ def card_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.{CARD}")
 
 
-def without_copies(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
-    """The paths, of which those with equal bytes count once: the one whose name has a number stays."""
-    different = list[Path]()
-    by_sample: dict[tuple[int, bytes], list[Path]] = {}
-    for path in sorted(paths, key=lambda path: number_of_file(path) is None):
-        alike = by_sample.setdefault(_sample(path), [])
-        same = [other for other in alike if _equal(path, other)]
-        if same:
-            say(f"{path} has the bytes of {same[0]}, and counts once")
-        else:
-            alike.append(path)
-            different.append(path)
-    return different
+def named_alone(paths: Sequence[Path]) -> set[Path]:
+    """The checkpoints that are named one by one: each by its file, or by a folder that holds no other."""
+    alone = set[Path]()
+    for path in paths:
+        checkpoints = [path]
+        if path.is_dir():
+            checkpoints = _lying_in(path, unsaid)
+        if len(checkpoints) == 1:
+            alone.update(checkpoints)
+    return alone
 
 
-def in_order(paths: Sequence[Path], key: str, say: Callable[[str], None]) -> list[Ordered]:
+def in_order(
+    paths: Sequence[Path], key: str, say: Callable[[str], None], named: Collection[Path] = (), needed: bool = True
+) -> list[Ordered]:
     """The checkpoints from the oldest to the newest: by the step in them, else by the number in the name.
 
-    Raises `RunError` if neither says the order, or if two are from one step.
+    Copies of a model count once. None that was `named` one by one is left out for want of a step. If all were, and the
+    order is not `needed`, they may do without it: then it is that in which they are named.
+
+    Raises `RunError` if neither says the order, or if two models are from one step.
     """
-    checkpoints: list[Checkpoint] = [open_checkpoint(path, key) for path in paths]
-    if len(checkpoints) == 1:
-        return [Ordered(checkpoints[0], step_of(checkpoints[0]))]
-    steps = [step_of(checkpoint) for checkpoint in checkpoints]
-    if None in steps:
-        checkpoints = _without_unnumbered(checkpoints, say)
-        steps = [number_of_file(checkpoint.path) for checkpoint in checkpoints]
-    by_step: dict[int, Checkpoint] = {}
-    numbered = list(zip(checkpoints, steps, strict=True))
-    numbered.sort(key=lambda pair: AGAIN.search(pair[0].path.stem) is not None)
-    for checkpoint, step in numbered:
-        if step is None:
-            raise RunError(f"{checkpoint.path}: neither the file nor its name says its step, such as model-500.pt")
-        other = by_step.setdefault(step, checkpoint)
-        if other is checkpoint:
-            continue
-        if AGAIN.search(checkpoint.path.stem) is None:
-            raise RunError(f"{other.path} and {checkpoint.path} are both from step {step}: name one of them")
-        say(f"{checkpoint.path} is from step {step}, as {other.path} is, and counts once")
-    return [Ordered(by_step[step], step) for step in sorted(by_step)]
+    checkpoints = [open_checkpoint(path, key) for path in paths]
+    entries = [Ordered(checkpoint, step_of(checkpoint)) for checkpoint in checkpoints]
+    entries = _without_copies(entries, say)
+    if len(entries) == 1:
+        return entries
+    entries = _without_unnumbered(entries, named, say)
+    entries = _with_numbers(entries)
+    disorder = _disorder(entries)
+    if not disorder:
+        by_step = {entry.step: entry for entry in entries if entry.step is not None}
+        return [by_step[step] for step in sorted(by_step)]
+    if needed or not all(entry.checkpoint.path in named for entry in entries):
+        raise RunError(disorder)
+    newest = entries[-1].checkpoint.path
+    say(f"their steps say no order, and a plain mean needs none: {newest}, the last, counts as the newest")
+    return entries
 
 
 def initial_model(path: Path, key: str) -> Ordered:
@@ -237,7 +290,7 @@ def step_of(checkpoint: Checkpoint) -> int | None:
         step = json.loads(state.read_bytes()).get("global_step")
     except (ValueError, AttributeError):
         raise RunError(f"{state} is no JSON object") from None
-    return step if isinstance(step, int) else None
+    return whole_number(step)
 
 
 def step_read(entry: Ordered) -> int:
@@ -249,7 +302,7 @@ def step_read(entry: Ordered) -> int:
     step = step_of(entry.checkpoint)
     if step is not None:
         return step
-    marked = STEP_IN_NAME.search(title_of(path))
+    marked = STEP_IN_NAME.search(full_title(path))
     if marked is None:
         raise RunError(
             f"{path} does not say its step, which BEMA needs: in the file, a trainer_state.json or as step=500"
@@ -277,29 +330,87 @@ def folder_of(path: Path) -> Path:
     return folder
 
 
+def full_title(path: Path) -> str:
+    """The name of a checkpoint; Lightning makes a folder of what stands before the `/` in the name of a metric."""
+    title = title_of(path)
+    folder = path.absolute().parent.name
+    if "=" in folder and not has_folder(path):
+        return f"{folder}/{title}"
+    return title
+
+
 def number_of_file(path: Path) -> int | None:
     """The number in a file's name, or in that of its folder where each checkpoint has one."""
-    return number_of(title_of(path))
+    return number_of(full_title(path))
 
 
 def number_of(name: str) -> int | None:
-    """The number in a name: the one after `step`, else the last."""
-    marked = STEP_IN_NAME.search(name)
-    if marked:
-        return int(marked[1])
-    numbers = re.findall(r"\d+", name)
+    """The number in a name that says the order: that of a step, an iteration or an epoch, else the last whole one.
+
+    Those of metrics, such as `acc=87`, fractions and types say none.
+    """
+    for count in COUNTS_IN_NAMES:
+        marked = count.search(name)
+        if marked:
+            return int(marked[1])
+    without_metrics = IN_NAMES.sub("", name)
+    numbers = re.findall(r"\d+", NO_COUNT.sub("", without_metrics))
     return int(numbers[-1]) if numbers else None
 
 
-def _without_unnumbered(checkpoints: Sequence[Checkpoint], say: Callable[[str], None]) -> list[Checkpoint]:
-    """Without the files `last`, `best` and the like, whose names have no number."""
-    numbered = list[Checkpoint]()
-    again = list[str]()
-    for checkpoint in checkpoints:
-        if number_of_file(checkpoint.path) is None and AGAIN.search(checkpoint.path.stem):
-            again.append(str(checkpoint.path))
+def _without_copies(entries: Sequence[Ordered], say: Callable[[str], None]) -> list[Ordered]:
+    """The checkpoints, of which those with equal tensors count once, unless they are from different steps.
+
+    One that has no step, or is called `best` or the like, gives way to the other.
+    """
+    step_at = {entry.checkpoint.path: _sure_step(entry) for entry in entries}
+    different = list[Checkpoint]()
+    for entry in sorted(entries, key=lambda entry: step_at[entry.checkpoint.path] is None or _is_again(entry)):
+        checkpoint = entry.checkpoint
+        step = step_at[checkpoint.path]
+        rivals = [other for other in different if step is None or step_at[other.path] in (None, step)]
+        same = [other.path for other in rivals if _hold_one_model(checkpoint, other)]
+        if same:
+            say(f"{checkpoint.path} holds the model of {same[0]}, and counts once")
         else:
-            numbered.append(checkpoint)
+            different.append(checkpoint)
+    paths = {checkpoint.path for checkpoint in different}
+    return [entry for entry in entries if entry.checkpoint.path in paths]
+
+
+def _hold_one_model(one: Checkpoint, other: Checkpoint) -> bool:
+    """Whether two checkpoints have the same tensors."""
+    if set(one.names) != set(other.names):
+        return False
+    for checkpoint in (one, other):
+        check_numbers(checkpoint)
+    return all(same_bits(one.tensor(name), other.tensor(name)) for name in one.names)
+
+
+def _sure_step(entry: Ordered) -> int | None:
+    """The step in a checkpoint or in its name; the number in a name such as `best-1` may count anything."""
+    if entry.step is None and not _is_again(entry):
+        return number_of_file(entry.checkpoint.path)
+    return entry.step
+
+
+def _is_again(entry: Ordered) -> bool:
+    return AGAIN.search(title_of(entry.checkpoint.path)) is not None
+
+
+def _without_unnumbered(
+    entries: Sequence[Ordered], named: Collection[Path], say: Callable[[str], None]
+) -> list[Ordered]:
+    """Without `last`, `best` and the like that lie in a folder, if they have neither a step nor a number."""
+    numbered = list[Ordered]()
+    again = list[str]()
+    for entry in entries:
+        path = entry.checkpoint.path
+        unnumbered = entry.step is None and number_of_file(path) is None
+        if unnumbered and _is_again(entry) and path not in named:
+            again.append(str(path))
+        else:
+            numbered.append(entry)
     if not numbered:
         raise RunError(f"{some(again)}: neither the files nor their names say their steps, such as model-500.pt")
     if again:
@@ -307,31 +418,33 @@ def _without_unnumbered(checkpoints: Sequence[Checkpoint], say: Callable[[str], 
     return numbered
 
 
-def _sample(path: Path) -> tuple[int, bytes]:
-    """The size of a checkpoint and some of its bytes: equal ones have equal ones."""
-    size = 0
-    sample = b""
-    for part in parts_of(path):
-        length = part.stat().st_size
-        size += length
-        with part.open("rb") as file:
-            for place in (0, length // 2, max(length - SAMPLE, 0)):
-                file.seek(place)
-                sample += file.read(SAMPLE)
-    return size, sample
+def _with_numbers(entries: Sequence[Ordered]) -> list[Ordered]:
+    """The checkpoints with the numbers in their names where some have no step, unless others have another step."""
+    numbered = [Ordered(entry.checkpoint, number_of_file(entry.checkpoint.path)) for entry in entries]
+    agree = all(entry.step in (None, other.step) for entry, other in zip(entries, numbered, strict=True))
+    some_have_none = any(entry.step is None for entry in entries)
+    if agree and some_have_none:
+        return numbered
+    return list(entries)
 
 
-def _equal(one: Path, other: Path) -> bool:
-    """Whether two checkpoints have files of equal bytes."""
-    pairs = zip(parts_of(one), parts_of(other), strict=True)
-    return all(_equal_files(first, second) for first, second in pairs)
+def _disorder(entries: Sequence[Ordered]) -> str:
+    """Why the steps of checkpoints do not say their order; empty if they do."""
+    by_step = dict[int, Path]()
+    for entry in entries:
+        path = entry.checkpoint.path
+        if entry.step is None:
+            return _without_step(path, entries)
+        other = by_step.setdefault(entry.step, path)
+        if other != path:
+            return f"{other} and {path} are both from step {entry.step}: name one of them"
+    return ""
 
 
-def _equal_files(one: Path, other: Path) -> bool:
-    with one.open("rb") as first, other.open("rb") as second:
-        while True:
-            piece = first.read(1 << 20)
-            if piece != second.read(1 << 20):
-                return False
-            if not piece:
-                return True
+def _without_step(path: Path, entries: Sequence[Ordered]) -> str:
+    """What is wrong with a checkpoint that has no step, beside others that may have one."""
+    for entry in entries:
+        if entry.step is not None and number_of_file(entry.checkpoint.path) != entry.step:
+            why = f"{entry.checkpoint.path} is from {entry.step}, and names count otherwise"
+            return f"{path} does not say its step; {why}: leave it out"
+    return f"{path}: neither the file nor its name says its step, such as model-500.pt"

@@ -11,7 +11,8 @@ from typing import Any
 
 from ...settings.errors import RunError, SettingError, check, check_choice, check_count, some
 from ...system.paths import plain_file
-from .order import Ordered, folder_of, has_folder, title_of
+from .formats import whole_number
+from .order import IN_NAMES, Ordered, folder_of, full_title, has_folder, title_of
 
 LOWER = {"loss", "error", "err", "perplexity", "ppl", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 """Words in the names of metrics of which the lower value is the better one."""
@@ -32,9 +33,6 @@ HIGHER = {
     "recall",
 }
 """Words in the names of metrics of which the higher value is the better one."""
-
-IN_NAMES = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][\w/]*)=([-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf))")
-"""A metric in a name, such as `val_loss=0.12`."""
 
 STEP_NAMES = ("step", "global_step")
 """What a row of a history calls its step."""
@@ -58,7 +56,7 @@ def best(
     check(bool(by), "by", by, "must name the metric by which the best are chosen")
     lower = _lower_is_better(by, mode)
     numbers = []
-    for entry, score in zip(ordered, _scores(ordered, by, file), strict=True):
+    for entry, score in zip(ordered, _scores(ordered, by, file, say), strict=True):
         if math.isnan(score):
             say(f"left out, since its {by} is NaN: {entry.checkpoint.path}")
         else:
@@ -91,8 +89,8 @@ def _lower_is_better(by: str, mode: str) -> bool:
     return lower
 
 
-def _scores(ordered: Sequence[Ordered], by: str, file: Path | None) -> list[float]:
-    """The metric of each checkpoint. Raises `RunError` if one has none."""
+def _scores(ordered: Sequence[Ordered], by: str, file: Path | None, say: Callable[[str], None]) -> list[float]:
+    """The metric of each checkpoint. Raises `RunError` if one has none; says if it is an average's."""
     if file is None:
         place = "neither its name nor a trainer_state.json"
         metrics = _from_names_and_states(ordered)
@@ -107,7 +105,20 @@ def _scores(ordered: Sequence[Ordered], by: str, file: Path | None) -> list[floa
                 line += f"; an entry is {json.dumps({title_of(entry.checkpoint.path): {by: 0.12}})}"
             raise RunError(line)
         scores.append(known[by])
+    _say_whose(metrics, by, say)
     return scores
+
+
+def _say_whose(metrics: Sequence[Metrics], by: str, say: Callable[[str], None]) -> None:
+    """Say if numbers are those of an average that was in the model's place, as `fedsash`'s trainers note it."""
+    owners = dict[str, None]()
+    for known in metrics:
+        for name in known:
+            owner = name.removeprefix(f"{by}_of_")
+            if owner not in (name, "model"):
+                owners[owner] = None
+    if owners:
+        say(f"{by} is that of the average {some(owners)}, which was evaluated in place of the checkpoints' models")
 
 
 def _from_names_and_states(ordered: Sequence[Ordered]) -> list[Metrics]:
@@ -121,19 +132,10 @@ def _from_names_and_states(ordered: Sequence[Ordered]) -> list[Metrics]:
                 by_step[step] = metrics | by_step.get(step, {})  # a step's own state goes before later ones
     metrics_of_each = []
     for entry in ordered:
-        in_name = {name: float(number) for name, number in IN_NAMES.findall(_full_title(entry.checkpoint.path))}
+        in_name = {name: float(number) for name, number in IN_NAMES.findall(full_title(entry.checkpoint.path))}
         in_state = {} if entry.step is None else by_step.get(entry.step, {})
         metrics_of_each.append(in_state | in_name)
     return metrics_of_each
-
-
-def _full_title(path: Path) -> str:
-    """The name of a checkpoint; Lightning makes a folder of what stands before the `/` in the name of a metric."""
-    title = title_of(path)
-    folder = path.absolute().parent.name
-    if "=" in folder and not has_folder(path):
-        return f"{folder}/{title}"
-    return title
 
 
 def _from_file(file: Path, ordered: Sequence[Ordered]) -> list[Metrics]:
@@ -177,8 +179,8 @@ def _rows(content: Any, file: Path) -> dict[int, Metrics]:
     by_step = dict[int, Metrics]()
     for row in content:
         for name in STEP_NAMES:
-            step = row.get(name)
-            if isinstance(step, int):
+            step = whole_number(row.get(name))
+            if step is not None:
                 by_step.setdefault(step, {}).update(_numbers(row))
     return by_step
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from ...settings.errors import ModelError, check
 from ...vector.wrapped import plain
 from .formats import NOTHING, Checkpoint, check_numbers, flat_numbers, is_finite
-from .merge import matched
-from .order import files_of, in_order, unsaid, without_copies
+from .merge import matched, plain_name
+from .order import files_of, in_order, named_alone, unsaid
 
 Say = Callable[[str], None]
 """Called with a line for people."""
@@ -71,19 +71,37 @@ class States:
         assert isinstance(source, Iterable)
         if isinstance(source, Sequence) and source and all(isinstance(item, str | Path) for item in source):
             return cls._in_files(source, key, say)
+        if isinstance(source, Sequence):
+            _check_separate(source)
         count = len(source) if isinstance(source, Sized) else None
         return cls(_numbered(source), count, None)
 
     @classmethod
     def _in_files(cls, paths: Sequence[str | Path], key: str, say: Say) -> States:
-        files = without_copies(files_of([Path(path) for path in paths], say), say)
-        checkpoints = [entry.checkpoint for entry in in_order(files, key, say)]
+        sources = [Path(path) for path in paths]
+        ordered = in_order(files_of(sources, say), key, say, named_alone(sources))
+        checkpoints = [entry.checkpoint for entry in ordered]
         identity = []
         for checkpoint in checkpoints:
             check_numbers(checkpoint)
             status = checkpoint.path.stat()
             identity.append([str(checkpoint.path), status.st_size, status.st_mtime_ns])
         return cls(checkpoints, len(checkpoints), identity)
+
+
+def _check_separate(states: Sequence[object]) -> None:
+    """Raise `ModelError` if two state dictionaries are the same tensors, as those of one module without copies are."""
+    memory_of_first: dict[tuple[int, ...], int] = {}
+    for i, state in enumerate(states, 1):
+        if not isinstance(state, Mapping):
+            continue
+        memory = tuple(value.data_ptr() for value in state.values() if isinstance(value, Tensor))
+        first = memory_of_first.setdefault(memory, i)
+        if any(memory) and first != i:
+            raise ModelError(
+                f"state dictionary {i} is the same tensors as {first}, so they are one model: keep copies, such as "
+                "{name: tensor.clone() for name, tensor in module.state_dict().items()}"
+            )
 
 
 def _numbered(states: Iterable[object]) -> Iterator[Checkpoint]:
@@ -105,6 +123,7 @@ class AveragedTensors:
                 raise ModelError(f"{name} of the module is on the device meta, which holds no values")
         self._module = StateDict(Path("the module"), tensors)
         self._names = set({id(tensor): name for name, tensor in tensors.items()}.values())
+        self._tied = _tied(tensors)
         self.types: dict[str, torch.dtype] = {}
         self.places: dict[str, tuple[int, int]] = {}
         self.size = 0
@@ -115,7 +134,7 @@ class AveragedTensors:
         Raises `ModelError`, which names the model and the tensor, if they do not fit the module or the first model.
         """
         first = not self.types
-        tensor_of = matched(checkpoint, self._module, say if first else unsaid)
+        tensor_of = self._matched(checkpoint, say if first else unsaid)
         for name, own in self._module.tensors.items():
             tensor = tensor_of(name)
             self._check(checkpoint, name, tensor, own)
@@ -128,6 +147,18 @@ class AveragedTensors:
         if not self.size:
             raise ModelError(f"{checkpoint.path} {NOTHING}")
         return tensor_of
+
+    def _matched(self, checkpoint: Checkpoint, say: Say) -> Callable[[str], Tensor]:
+        """A checkpoint's tensors by the module's names. Some formats have a tied tensor under one of its names only."""
+        written = {plain_name(name) for name in checkpoint.names}
+        name_of: dict[str, str] = {}
+        for name in self._module.tensors:
+            others = [other for other in self._tied.get(name, ()) if plain_name(other) in written]
+            if plain_name(name) not in written and others:
+                name_of[name] = others[0]
+        module = {name: tensor for name, tensor in self._module.tensors.items() if name not in name_of}
+        tensor_of = matched(checkpoint, StateDict(self._module.path, module), say)
+        return lambda name: tensor_of(name_of.get(name, name))
 
     def pieces(self, checkpoint: Checkpoint, tensor_of: Callable[[str], Tensor]) -> list[tuple[Tensor, int, int]]:
         """The averaged tensors of a model, each flat and with its place. Raises `ModelError` if one is not finite."""
@@ -158,6 +189,14 @@ class AveragedTensors:
         before = self.types.get(name, tensor.dtype)
         if tensor.dtype != before:
             raise ModelError(f"{checkpoint.path}: {name} is {tensor.dtype}, and {before} in the model before")
+
+
+def _tied(tensors: Mapping[str, Tensor]) -> dict[str, list[str]]:
+    """All names of each tensor that has several, by each of them."""
+    names_of: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        names_of.setdefault(id(tensor), []).append(name)
+    return {name: names for names in names_of.values() if len(names) > 1 for name in names}
 
 
 def _is_averaged(tensor: Tensor, own: Tensor) -> bool:

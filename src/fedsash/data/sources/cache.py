@@ -19,7 +19,7 @@ from .formats.memory import reading
 Content = tuple[dict[str, Features], dict[str, Any]]
 """Tensors and encoded images by name, and further values that JSON can hold."""
 
-FORMAT = 1
+FORMAT = 2
 """The number of the kept files' format; another one makes all of them anew."""
 
 log = logging.getLogger("fedsash")

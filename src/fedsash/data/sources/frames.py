@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import warnings
 from collections import Counter
@@ -22,11 +23,12 @@ from ..arrays import signed, user_numbers
 from ..class_names import same_names
 from .formats import parquet, saved
 from .formats.memory import check_room, read_bytes, reading
-from .formats.splits import belongs_to, chosen_test_split, splits_to_find
+from .formats.splits import chosen_test_split, files_of, splits_to_find
 
 if TYPE_CHECKING:
     import pandas
 
+log = logging.getLogger("fedsash")
 TIMES = 12
 """What the rows of a text file take in memory while it is read, in sizes of the file."""
 ColumnNames = dict[str, str]
@@ -38,7 +40,7 @@ NAMES = "fedsash.names"
 """The key in a frame's `attrs` of the names of the classes by column."""
 NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|\s*")
 """What pandas and Arrow call a column without a name, such as an index."""
-NUMERAL = re.compile(r"\s*[-+]?\d[\d.,' ]*")
+NUMERAL = re.compile(r"\s*[-+]?\d[\d.,' _]*")
 """A number as people write it."""
 HEADLESS = ": its first line looks like data, and must give the columns' names"
 READ_AS_MISSING = " (of a CSV, NA, None and null are read as missing, too)"
@@ -61,10 +63,13 @@ def read(
     if file.is_dir():
         files = _files(file, place)
     test_split = chosen_test_split(files, "test", path)
-    train = _joined(files["train"], names, unpacked, rest)
+    train_files = files["train"]
+    test_files = files[test_split] if test_split else []
+    tables = _tables([*train_files, *test_files], names, unpacked, rest)
+    train = _stacked(tables[: len(train_files)], names, rest)
     if test_split is None:
         return train, None
-    return train, _joined(files[test_split], names, unpacked, rest)
+    return train, _stacked(tables[len(train_files) :], names, rest)
 
 
 def _files(folder: Path, place: str) -> dict[str, list[Path]]:
@@ -75,7 +80,7 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
     present = sorted(file for file in folder.iterdir() if file.suffix in ENDINGS)
     split_files = {}
     for split in splits:
-        files = [file for file in present if belongs_to(split, file)]
+        files = files_of(split, present, folder)
         if files:
             split_files[split] = files
     names = some([file.name for file in present]) or "no such file"
@@ -86,20 +91,52 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
         endings |= {file.suffix for file in files}
     requirement = f"must hold files of one kind, not {' and '.join(sorted(endings))}"
     check(len(endings) == 1, place, str(folder), requirement)
+    used = [file for files in split_files.values() for file in files]
+    others = [file.name for file in present if file not in used and file.suffix in endings]
+    if others:
+        log.warning("%s: %s are left out: they are not named as a split", folder, some(others))
     return split_files
 
 
-def _joined(files: Sequence[Path], names: ColumnNames, unpacked: float, rest: bool) -> pandas.DataFrame:
-    """The rows of the files of a split."""
+def _tables(
+    files: Sequence[Path], names: ColumnNames, unpacked: float, rest: bool
+) -> list[tuple[str, pandas.DataFrame]]:
+    """The name and the rows of each file."""
     with library("pandas", "tables", "fedsash[data]"):
         import_module("pandas")
     frames = []
     for file in files:
         if file.suffix in (".parquet", ".arrow"):
-            frames.append((str(file), _of_arrow(file, names, unpacked, rest)))
+            frames.append(_of_arrow(file, names, unpacked, rest))
         else:
-            frames.append((str(file), _of_text(file, names)))
-    return _stacked(frames, names, rest)
+            frames.append(_of_text(file, names))
+    if all(file.suffix in (".csv", ".tsv") for file in files):
+        _restore_texts(files, frames, names)
+    return [(str(file), frame) for file, frame in zip(files, frames, strict=True)]
+
+
+def _restore_texts(files: Sequence[Path], frames: Sequence[pandas.DataFrame], names: ColumnNames) -> None:
+    """Read the labels, users, times and texts of CSV files as they are written, unless all of a column are numbers.
+
+    pandas guesses the type of a column by the file, and within a large one by the part: "01" would be 1 where only
+    numbers stand, and another class than the "01" beside an "X9".
+    """
+    from pandas.api.types import infer_dtype
+
+    for name, option in names.items():
+        if option == "features" or _are_numbers(name, frames):
+            continue
+        for file, frame in zip(files, frames, strict=True):
+            if infer_dtype(frame[name]) != "string":
+                with reading(file):
+                    texts = _parsed(file, usecols=[name], dtype=str)
+                frame[name] = texts[name]
+
+
+def _are_numbers(name: str, frames: Sequence[pandas.DataFrame]) -> bool:
+    """Whether a column holds numbers in all frames, or truth values in all."""
+    kinds = {frame[name].dtype.kind for frame in frames}
+    return kinds <= {"i", "u", "f"} or kinds == {"b"}
 
 
 def _of_arrow(file: Path, names: ColumnNames, unpacked: float, rest: bool) -> pandas.DataFrame:
@@ -142,15 +179,13 @@ def _of_csv(file: Path, names: ColumnNames) -> pandas.DataFrame:
 
     users = [name for name, option in names.items() if option == "user"]
     check_room(TIMES * plain_file(file).stat().st_size, str(file))
-    separator = _separator(file)
-    options: dict[str, Any] = {"sep": separator, "dtype": dict.fromkeys(users, str)}
-    if pandas.__version__ < "3":
-        options["float_precision"] = "round_trip"
-    _check_names(file, separator)
+    _check_names(file)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
+        # It says that a column has several types in one file: `_restore_texts` and `column` see to that.
+        warnings.simplefilter("ignore", pandas.errors.DtypeWarning)
         try:
-            frame = pandas.read_csv(file, compression=None, index_col=False, **options)
+            frame = _parsed(file, dtype=dict.fromkeys(users, str))
         except pandas.errors.ParserWarning:
             cure = "its rows have more fields than its first line has names: name every column"
             raise DataError(f"{file}: {cure}") from None
@@ -161,12 +196,18 @@ def _of_csv(file: Path, names: ColumnNames) -> pandas.DataFrame:
     return frame
 
 
-def _check_names(file: Path, separator: str) -> None:
-    """Raise `SettingError` for two columns of one name: pandas would call the second one of two labels `label.1`."""
+def _parsed(file: Path, **options: Any) -> pandas.DataFrame:
+    """A CSV or TSV file as pandas parses it with these options."""
     import pandas
 
-    options: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False, "compression": None}
-    first = pandas.read_csv(file, header=None, nrows=1, index_col=False, **options)
+    if pandas.__version__ < "3":
+        options["float_precision"] = "round_trip"
+    return pandas.read_csv(file, sep=_separator(file), compression=None, index_col=False, **options)
+
+
+def _check_names(file: Path) -> None:
+    """Raise `SettingError` for two columns of one name: pandas would call the second one of two labels `label.1`."""
+    first = _parsed(file, header=None, nrows=1, dtype=str, keep_default_na=False)
     check_unique(first.iloc[0].tolist(), str(file))
 
 
@@ -262,10 +303,12 @@ def joined(frame: Any, test: Any, names: ColumnNames, rest: bool = False) -> tup
     tables = [("the table", frame)]
     if test is not None:
         tables.append(("the test table", test))
-    for _, table in tables:
+    for name, table in tables:
         requirement = "must be a pandas frame; of a data set of Hugging Face it is data.to_pandas()"
         check(isinstance(table, pandas.DataFrame), "frame", type(table).__name__, requirement)
-        check(len(table) > 0, "frame", list(table.columns), "must hold at least one row")
+        if len(table) == 0:
+            files = [where for where, _ in table.attrs.get(PARTS, [(name, 0)])]
+            raise DataError(f"{some(files)}: must hold at least one row below the columns' names")
     return _stacked(tables, names, rest), len(frame)
 
 
@@ -323,7 +366,7 @@ def row_of(rows: Any, row: int) -> str:
 
 def column(rows: Any, name: str) -> Any:
     """A column as float64 or int64; as float64, too, where whole numbers are beyond int64."""
-    values = _complete(rows, name, "a value is missing: fill it, or drop the row")
+    values = complete(rows, name, "a value is missing: fill it, or drop the row")
     if values.dtype.kind not in "biuf":
         raise DataError(_no_numbers(rows, name))
     # Old pandas makes objects of nullable floats, unless it is told the type.
@@ -338,30 +381,39 @@ def column(rows: Any, name: str) -> Any:
 
 
 def _no_numbers(rows: Any, name: str) -> str:
-    """The line that refuses a column, with the first of its values that is no number."""
+    """The line that refuses a column, with the first of its values that is no number.
+
+    Where each is one, pandas has no type for them: whole numbers beyond 64 bits, or Python's decimals.
+    """
     values = rows[name].tolist()
-    row = next((i for i, value in enumerate(values) if not _is_number(value)), 0)
-    value = values[row]
-    cure = "give each category a number or a column of its own, or name other features"
-    if isinstance(value, str) and NUMERAL.fullmatch(value):
+    row = next((i for i, value in enumerate(values) if not _is_number(value)), None)
+    problem = "no numbers"
+    if row is None:
+        problem = "no numbers of 64 bits"
+        row = max(range(len(values)), key=lambda i: abs(float(values[i])))
+        cure = "make them floating-point numbers: in a file with a decimal point, in pandas with astype(float)"
+    elif isinstance(values[row], str) and NUMERAL.fullmatch(values[row]):
         cure = "make them numbers, with a decimal point and nothing between thousands"
-    what = f"column {name!r} holds {rows[name].dtype} such as {value!r:.40}, no numbers"
+    else:
+        cure = "give each category a number or a column of its own, or name other features"
+    what = f"column {name!r} holds {rows[name].dtype} such as {values[row]!r:.40}, {problem}"
     return f"{what}, in {row_of(rows, row)}: {cure}"
 
 
 def _is_number(value: Any) -> bool:
+    """Whether a value is a number, or a text that says one. Python alone takes `1_000`."""
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
-    return True
+    return "_" not in str(value)
 
 
 def users(rows: Any, name: str) -> tuple[Tensor | None, tuple[str, ...]]:
     """The numbers of the users in a column, in the order of their names, and these names. Without a column no users."""
     if not name:
         return None, ()
-    column = _complete(rows, name, f"the user is missing{READ_AS_MISSING}")
+    column = complete(rows, name, f"the user is missing{READ_AS_MISSING}")
     return user_numbers(column.to_numpy(), len(rows))
 
 
@@ -372,17 +424,23 @@ def times(rows: Any, name: str) -> NDArray[np.float64]:
     """
     import pandas
 
-    values = _complete(rows, name, "a value is missing: fill it, or drop the row")
+    values = complete(rows, name, "a value is missing: fill it, or drop the row")
     if values.dtype.kind in "biuf":
         return np.asarray(column(rows, name), dtype=np.float64)
     try:
         dates = pandas.to_datetime(values, format="ISO8601", utc=True)
+    except pandas.errors.OutOfBoundsDatetime:
+        row = next((i for i, value in enumerate(values.tolist()) if not "1677" < str(value)[:4] < "2262"), 0)
+        value = values.tolist()[row]
+        cure = "is before 1678 or after 2261, where pandas has no dates to the nanosecond: write times as numbers"
+        raise DataError(f"column {name!r}, {row_of(rows, row)}: {str(value)[:40]!r} {cure}") from None
     except (ValueError, TypeError):
         row = next((i for i, value in enumerate(values.tolist()) if not _is_date(value)), 0)
         value = values.tolist()[row]
         cure = "write dates like 2026-11-27 or 2026-11-27T14:30, or times as numbers"
         raise DataError(f"column {name!r}, {row_of(rows, row)}: {str(value)[:40]!r} is no date: {cure}") from None
-    seconds = (dates - pandas.Timestamp(0, tz="UTC")).dt.total_seconds()
+    # Not Timestamp(0), whose nanoseconds reach to 2262 only.
+    seconds = (dates - pandas.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds()
     return np.asarray(seconds, dtype=np.float64)
 
 
@@ -404,8 +462,9 @@ def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, .
             return y, 0, ()
         return y, len(columns), tuple(columns)
     [name] = columns
-    values = _complete(rows, name, f"the label is missing{READ_AS_MISSING}")
+    values = complete(rows, name, f"the label is missing{READ_AS_MISSING}")
     if values.dtype.kind not in "biuf":
+        _check_one_type(rows, name)
         classes, numbers = np.unique(values.astype(str), return_inverse=True)
         return torch.from_numpy(numbers), len(classes), tuple(map(str, classes))
     y = torch.from_numpy(column(rows, name))
@@ -415,7 +474,20 @@ def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, .
     return y, len(names) or 1 + int(y.max()), names
 
 
-def _complete(rows: Any, name: str, problem: str) -> Any:
+def _check_one_type(rows: Any, name: str) -> None:
+    """Raise `DataError` for labels of two types: 1 and "01", or 1 and 1.0, may be one class that is written twice."""
+    first_row: dict[str, int] = {}  # by type
+    values = rows[name].tolist()
+    for row, value in enumerate(values):
+        first_row.setdefault(type(value).__name__, row)
+    if len(first_row) > 1:
+        examples = [f"{values[row]!r:.40} in {row_of(rows, row)}" for row in first_row.values()]
+        types = " and ".join(first_row)
+        cure = "one class may be written in two ways: give all labels one type"
+        raise DataError(f"column {name!r} holds {types}, such as {' and '.join(examples)}: {cure}")
+
+
+def complete(rows: Any, name: str, problem: str) -> Any:
     """A column without missing values. Raises `DataError` with the first row that has none, and the `problem`."""
     missing = rows[name].isna().to_numpy()
     if missing.any():

@@ -21,7 +21,7 @@ from ..transform import PLAIN, Transform
 from . import formats
 from .cache import Content, cached
 from .formats.memory import UNPACKED
-from .formats.pixels import AS_STORED, Decoder, PixelFormat, decode, headers
+from .formats.pixels import AS_STORED, Decoder, PixelFormat, check_levels, decode, headers
 from .formats.splits import chosen_test_split, numbered, splits_to_find
 
 Decode: TypeAlias = Literal["auto", "once", "batches"]
@@ -135,6 +135,7 @@ def _content(dataset: formats.DatasetFiles, settings: ReadingSettings, limit: fl
                 content[f"{split}.{key}"] = torch.from_numpy(array)
     decoders = {}
     for split, part in table.parts.items():
+        check_levels(part, settings.unpacked)
         decoders[split] = Decoder(part, settings.pixel_format, settings.unpacked)
     for decoder in decoders.values():
         where = f"{decoder.part.where}: height and width of images"

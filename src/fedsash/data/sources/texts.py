@@ -240,7 +240,7 @@ class Texts(NamedDataset, name="texts"):
     def of(self, frame: Any, test: Any = None, seed: int = 0) -> Source:
         """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""
         rows, train_count = frames.joined(frame, test, self._columns)
-        texts = rows[self.text].tolist()
+        texts = frames.complete(rows, self.text, f"the text is missing{frames.READ_AS_MISSING}").tolist()
 
         def place(i: int) -> str:
             return f"column {self.text!r}, {frames.row_of(rows, i)}"

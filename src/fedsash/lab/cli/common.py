@@ -64,10 +64,11 @@ def check_out(out: Path, new: bool) -> None:
     from ...runs.folder import RunFolder
     from ...system.lock import check_free
 
-    check_folder(out)
+    folder = RunFolder(out)
+    folder.check_path()
     check_free(out)
     if new:
-        RunFolder(out).check_new()
+        folder.check_new()
 
 
 def exit_code(summary: Mapping[str, Any]) -> int:

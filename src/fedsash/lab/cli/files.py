@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from ...runs import terminal
 from ...settings.errors import RunError, printable
@@ -72,12 +73,23 @@ def _partition(args: Namespace) -> int:
         experiment = load_experiment(args)
     with prefixed(args.experiment or args.federation):
         data = experiment.federated_data()
+    if args.experiment is not None and not args.set:
+        _check_recorded(args.experiment, record(data))
     args.answer = record(data)
     terminal.say(table(data))
     if args.picture is not None:
         plot_clients(data).save(args.picture)
         terminal.say(f"\npicture: {args.picture}")
     return OK
+
+
+def _check_recorded(folder: Path, partition: dict[str, Any]) -> None:
+    """Raise `RunError` if the run in a folder had another partition, since its data were other ones."""
+    from ...runs.summaries import run_table
+
+    recorded = run_table(folder / "partition.json")
+    if recorded and recorded != partition:
+        raise RunError(f"{folder} was trained on other data than those that are there now: see its partition.json")
 
 
 def add_schema(parser: Parser) -> None:

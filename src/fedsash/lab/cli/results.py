@@ -42,7 +42,17 @@ def add_compare(parser: Parser) -> None:
 
 def _compare(args: Namespace) -> int:
     from ..report.collect import collect
-    from ..report.comparison import by_decided, compare, compare_best, head, of_other_lengths, table, unlike
+    from ..report.comparison import (
+        by_decided,
+        compare,
+        compare_best,
+        head,
+        not_chosen,
+        of_other_data,
+        of_other_lengths,
+        table,
+        unlike,
+    )
 
     _check_compared(args)
     collection = collect(args.folders)
@@ -51,6 +61,7 @@ def _compare(args: Namespace) -> int:
         notes += [f"{name} failed: {reason}" for name, reason in sweep.failed.items()]
     notes += [f"run {run.name}: {run.note}" for run in collection.runs if run.note]
     notes += unlike(collection.runs)
+    notes += of_other_data(collection.runs)
     finished = [run for run in collection.runs if run.finished]
     unfinished = [run.name for run in collection.runs if not run.finished]
     if finished and unfinished:
@@ -61,6 +72,8 @@ def _compare(args: Namespace) -> int:
         terminal.complain(f"fedsash: {note}")
     if args.best_over:
         rows = compare_best(compared, args.best_over, args.by or "held_out", args.against)
+        for note in not_chosen(rows):
+            terminal.complain(f"fedsash: {note}")
     else:
         rows = compare(compared, args.against, args.of)
     args.answer = [row.plain() for row in rows]

@@ -13,8 +13,9 @@ from ...data import PARTITIONS
 from ...settings.checks import LEAST_INTEGER, MOST_INTEGER, TOO_WIDE
 from ...settings.errors import ConfigError, one_line, shortened
 from ...settings.options import options
-from ...system.paths import plain_file
+from ...system.paths import is_utf8, plain_file
 from .errors import join
+from .words import shown
 
 TomlTable = Mapping[str, Any]
 KEY = re.compile(r"[\w-]+(\.[\w-]+){0,15}")
@@ -47,7 +48,8 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def check_content(table: TomlTable) -> None:
-    """Raise `ConfigError` for what no setting is: integers beyond 64 bits, dates, and what is nested too deeply."""
+    """Raise `ConfigError` for what no setting is: integers beyond 64 bits, dates, bytes that are no text,
+    and what is nested too deeply."""
     to_check: list[tuple[str, Any, int]] = [("", table, 0)]  # no recursion: a hostile file may be as deep as it likes
     while to_check:
         place, value, depth = to_check.pop()
@@ -59,6 +61,9 @@ def check_content(table: TomlTable) -> None:
             raise ConfigError(
                 f"{place} = {value}: is a date or a time, which no setting is; as a text it has quotes", place
             )
+        if isinstance(value, str) and not is_utf8(value):
+            cure = "is no text in UTF-8, as an experiment must be: rename the file or folder"
+            raise ConfigError(f"{place} = {shown(value)}: {cure}", place)
         if isinstance(value, Mapping):
             to_check += [(join(place, str(key)), inner, depth + 1) for key, inner in value.items()]
         elif isinstance(value, list | tuple):

@@ -71,6 +71,8 @@ class CollectedRun:
     """the metric that decides as a mean over the last evaluations, by split and model"""
     made_of: dict[str, str] = field(default_factory=dict)
     """the parts of a federation that Python made, from the newest saved state: `config` does not have them"""
+    samples: str = ""
+    """a checksum of the data that it was trained on, from the newest saved state; empty if it is not known"""
     forked: int | None = None
     """the round at which it was forked by hand from another run, whose settings `config` does not have"""
     broadcast_start: int | None = None
@@ -292,6 +294,7 @@ def _add_run(
         served=run_table(folder / "engine.json") == {} and partition is None,
         last_means=_last_means(history, criterion, evaluation.last),
         made_of=_made_of(newest) if "built_by" in config else {},
+        samples=newest.get("fingerprint", {}).get("data", ""),
         forked=forked,
         broadcast_start=_broadcast_start(config, newest, forked or 0),
         wanted=wanted or config.get("rounds"),

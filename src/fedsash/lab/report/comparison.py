@@ -38,11 +38,13 @@ Compared = tuple[dict[str, str], Curves, dict[str, float | None]]
 
 @dataclass(frozen=True)
 class Choice:
-    """Why a model has its label on an axis: the best mean over the seeds on a split."""
+    """Why a model has its label on an axis: the best mean over the seeds on a split, of all but those `left_out`, which
+    have fewer seeds than others."""
 
     axis: str
     split: str
     mean: float | None
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,16 +168,21 @@ def compare_best(runs: Sequence[CollectedRun], key: str, by: str, against: str |
         for model in dict.fromkeys(row.model for rows in compared.values() for row in rows):
             candidates: dict[str, Row] = {}
             means: dict[str, float | None] = {}
+            left_out: list[str] = []
             for label, rows in compared.items():
                 for row in rows:
-                    if row.model == model and len(row.values) == most_seeds:
-                        candidates[label] = row
-                        means[label] = mean_or_none(run.last_means[by].get(model) for run in by_label[label])
+                    if row.model != model:
+                        continue
+                    if len(row.values) < most_seeds:
+                        left_out.append(label)
+                        continue
+                    candidates[label] = row
+                    means[label] = mean_or_none(run.last_means[by].get(model) for run in by_label[label])
             if not candidates:
                 continue
             criterion = next(iter(candidates.values())).decided.criterion
             label = criterion.best(means) or next(iter(candidates))
-            choice = Choice(key, by, means[label])
+            choice = Choice(key, by, means[label], tuple(left_out))
             row = replace(candidates[label], gain=None, interval=None, pairs=0, choice=choice)
             groups[group][model] = replace(row, labels={**dict(group), key: label})
     return _with_gains(groups, against, _common_number(runs))
@@ -277,6 +284,16 @@ def _of_each_client(run: CollectedRun, split: str, criterion: Criterion) -> list
     return compared
 
 
+def not_chosen(rows: Iterable[Row]) -> Iterator[str]:
+    """A line for each label from which no model's best was chosen, since it has fewer seeds than others."""
+    lines: dict[str, None] = {}
+    for row in rows:
+        if row.choice is not None:
+            for label in row.choice.left_out:
+                lines[f"{row.choice.axis}={label} has fewer seeds than others, and is not chosen"] = None
+    yield from lines
+
+
 def by_decided(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows in groups, each of one metric on one split: others must not stand in one column."""
     groups: dict[tuple[str, str], list[Row]] = {}
@@ -288,12 +305,14 @@ def by_decided(rows: Sequence[Row]) -> list[list[Row]]:
 def head(rows: Sequence[Row], runs: Sequence[CollectedRun], of: str = "") -> str:
     """The line above the table of these rows: what is compared, and over how many evaluations it is a mean.
 
-    `of` is that of `compare`; each client's results are of one evaluation, as their name says.
+    `of` is that of `compare`; each client's results are of one evaluation, as their name says. `runs` are all runs,
+    also those of other metrics and splits.
     """
     titles = rows[0].decided.title
     if of.endswith(f"/{EACH}"):
         return titles
-    counts = sorted({run.summary["averaged"] for run in runs})
+    alike = [run for run in runs if of or run.curves.title == titles]
+    counts = sorted({run.summary["averaged"] for run in alike})
     last = " or ".join(map(str, counts))
     evaluations = "evaluation" if counts == [1] else "evaluations"
     line = f"{titles}, mean over the last {last} {evaluations}"
@@ -337,7 +356,7 @@ def labels_of(runs: Sequence[CollectedRun], tuned: str = "") -> list[dict[str, s
         names.setdefault(_experiment_of(run, tuned), []).append(run.name)
     labels_of_runs = []
     for run in runs:
-        labels = {axis: label for axis, label in run.labels.items() if axis not in ("seed", "options.seed")}
+        labels = _labels_without_seed(run)
         if not labels:
             labels["run"] = _name_of(names[_experiment_of(run, tuned)])
             settings = dict(flat(run.config))
@@ -345,6 +364,11 @@ def labels_of(runs: Sequence[CollectedRun], tuned: str = "") -> list[dict[str, s
                 labels[tuned] = str(settings[tuned])
         labels_of_runs.append(labels)
     return labels_of_runs
+
+
+def _labels_without_seed(run: CollectedRun) -> dict[str, str]:
+    """A run's labels on the axes of its sweep except the seed."""
+    return {axis: label for axis, label in run.labels.items() if axis not in ("seed", "options.seed")}
 
 
 def _name_of(names: Sequence[str]) -> str:
@@ -355,7 +379,12 @@ def _name_of(names: Sequence[str]) -> str:
 
 
 def _experiment_of(run: CollectedRun, tuned: str = "") -> str:
-    """A text that is the same for runs that differ only in their seed, and in the setting `tuned`.
+    """A text that is the same for runs on the same data that differ only in their seed, and in the setting `tuned`."""
+    return f"{_settings_of(run, tuned)} {run.samples}"
+
+
+def _settings_of(run: CollectedRun, tuned: str = "") -> str:
+    """A text that is the same for runs whose settings differ only in their seed, their data's path, and in `tuned`.
 
     It is the run's name where the folder does not say how it was trained: for a run that was made in Python, and for a
     fork, whose source had settings of its own.
@@ -383,6 +412,17 @@ def unlike(runs: Sequence[CollectedRun]) -> Iterator[str]:
         if different:
             keys = ", ".join(different)
             yield f"run {run.name}: has the labels of {other.name} and other settings: {keys}"
+
+
+def of_other_data(runs: Sequence[CollectedRun]) -> Iterator[str]:
+    """A line for each run on other data than one with its labels, or, if it has none, with its settings."""
+    first: dict[str, CollectedRun] = {}
+    for run in runs:
+        labels = _labels_without_seed(run)
+        key = json.dumps(labels, sort_keys=True) if labels else _settings_of(run)
+        other = first.setdefault(key, run)
+        if run.samples and other.samples and run.samples != other.samples:
+            yield f"run {run.name}: was trained on other data than {other.name}"
 
 
 def of_other_lengths(runs: Sequence[CollectedRun]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from ...data.samples import Samples
 from ...engines import pick_device
 from ...network import Synchronous
 from ...runs import checkpoints
+from ...runs.forks import other_samples
 from ...runs.model_files import read_model, read_shape
 from ...runs.records import Records
 from ...server.federation import Federation
@@ -27,7 +28,7 @@ from ...settings.fingerprint import differences
 from ...system.paths import plain_file
 from ...vector.arrays import Ints
 from ...vector.layout import Layout
-from ...vector.saved import place, saved_rounds
+from ...vector.saved import UnreadableError, place, saved_rounds
 from ...vector.sharing import OWN, Sharing
 from ...vector.shown import Shown
 from ..config import Experiment, NetworkExperiment, OwnExperiment, load_run
@@ -63,10 +64,14 @@ class OpenRun(Shown):
 
     @property
     def federation(self) -> Federation:
-        """The federation of the run. Raises `ConfigError` if it can't be made, for example because its data moved."""
+        """The federation of the run. Raises `ConfigError` if it can't be made, for example because its data moved, and
+        `RunError` if its data are other ones than those that it was trained on.
+        """
         if self._federation is None:
             with prefixed(self.folder / "config.toml"):
-                self._federation = self.experiment.federation()
+                federation = self.experiment.federation()
+            _check_data(self.folder, federation)
+            self._federation = federation
         return self._federation
 
     @cached_property
@@ -280,13 +285,29 @@ def open_run(folder: Path | str, own_code: bool = False, federation: Federation 
     return run
 
 
-def _check_same(folder: Path, federation: Federation, built_by: str) -> None:
-    """Raise `RunError` if the newest saved state is of another federation; `built_by` is the function that made it."""
+def _fingerprint(folder: Path) -> dict[str, str]:
+    """The fingerprint in the newest saved state; nothing if there is none."""
     rounds = saved_rounds(folder / "state")
     if not rounds:
+        return {}
+    return checkpoints.fingerprint(place(folder / "state", rounds[-1]))
+
+
+def _check_data(folder: Path, federation: Federation) -> None:
+    """Raise `RunError` if the newest saved state is of other samples; one that is damaged says nothing."""
+    try:
+        saved = _fingerprint(folder)
+    except UnreadableError:
         return
-    saved = checkpoints.fingerprint(place(folder / "state", rounds[-1]))
-    differing = differences(federation.fingerprint, saved)
+    differing = other_samples(federation.fingerprint, saved)
+    if differing:
+        federation.close()
+        raise RunError(f"{folder} was trained on other data than those that are there now: {'; '.join(differing)}")
+
+
+def _check_same(folder: Path, federation: Federation, built_by: str) -> None:
+    """Raise `RunError` if the newest saved state is of another federation; `built_by` is the function that made it."""
+    differing = differences(federation.fingerprint, _fingerprint(folder))
     if differing:
         line = f"{folder} holds a run of another federation: {'; '.join(differing)}"
         if built_by:

@@ -13,6 +13,7 @@ from ...runs.pictures import Picture
 from ...settings.errors import check
 from ...system.files import table as read_table
 from ...system.files import write_table
+from ...system.paths import check_folder
 from ...tasks.criterion import UNKNOWN
 from .opened import OpenRun
 
@@ -102,6 +103,7 @@ class Study(ABC):
         valid = re.fullmatch(r"[\w-]+", name) and len(name.encode()) <= 200
         check(bool(valid), "name", name, "must be letters, digits, _ and -, at most 200 bytes")
         folder = runs[0].folder / "analyses"
+        check_folder(folder)
         folder.mkdir(exist_ok=True)
         file = folder / f"{name}.json"
         draft = folder / f"{name}.npz"

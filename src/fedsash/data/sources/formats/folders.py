@@ -11,7 +11,7 @@ import numpy as np
 
 from ....settings.errors import SettingError, check, some
 from .memory import read_bytes, reading
-from .splits import Files, ImageSplit, ImageSplits, split_names
+from .splits import Files, ImageSplit, ImageSplits, name_of
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif", ".jpe")
 OTHERS = (
@@ -75,13 +75,10 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
 
 def _split_folder(folder: Path, split: str) -> Path | None:
     """The folder of a split: its name in any case, or with "ing" behind it."""
-    subfolders = {file.name.lower(): file for file in sorted(folder.iterdir()) if file.is_dir()}
-    for name in split_names(split):
-        for ending in ("", "ing"):
-            subfolder = subfolders.get(f"{name.lower()}{ending}")
-            if subfolder is not None:
-                return subfolder
-    return None
+    name = name_of(split, sorted(file.name for file in folder.iterdir() if file.is_dir()))
+    if name is None:
+        return None
+    return folder / name
 
 
 def _visible_files(folder: Path) -> Iterator[Path]:

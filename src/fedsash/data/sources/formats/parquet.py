@@ -13,7 +13,7 @@ from ....system.paths import plain_file
 from ...class_names import same_names
 from .memory import check_room, check_unpacked, reading
 from .pixels import EXTRA
-from .splits import Files, ImageSplit, ImageSplits, belongs_to, split_names
+from .splits import Files, ImageSplit, ImageSplits, files_of, name_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ def matches(folder: Path) -> bool:
 def files(folder: Path, splits: Sequence[str]) -> Files:
     """`train.parquet`, or the hub's `train-00000-of-00002.parquet` and so on, anywhere below the folder."""
     present = sorted(folder.rglob("*.parquet"))
-    split_files = {split: [file for file in present if belongs_to(split, file)] for split in splits}
+    split_files = {split: files_of(split, present, folder) for split in splits}
     for split, files in split_files.items():
         folders = sorted({str(file.parent.relative_to(folder)) for file in files})
         check(len(folders) < 2, "path", str(folder), f"{split} is in several folders; choose one of {folders}")
@@ -88,7 +88,7 @@ def hub(name: str, splits: Sequence[str]) -> Files:
         raise _not_given(name, error) from error
     split_files = {}
     for split in splits:
-        stored = next((stored for stored in split_names(split) if stored in dataset), None)
+        stored = name_of(split, dataset)
         if stored is not None:
             split_files[split] = [Path(part["filename"]) for part in dataset[stored].cache_files]
     requirement = f"has no split {splits[0]!r}, only {some(list(dataset))}"

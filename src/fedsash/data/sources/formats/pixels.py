@@ -29,6 +29,8 @@ MODES = {1: "L", 3: "RGB"}
 """Pillow's names of the channels: grey and RGB."""
 READERS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Those of Pillow's readers that are used."""
+FULL = 4096
+"""The least maximum of 16-bit images whose upper 8 bits show something. Scanners write 12 bits as 16, below it."""
 ROWS = 256
 """How many images a thread decodes in one task, when all are decoded at once."""
 
@@ -188,6 +190,32 @@ def _header(stored: StoredImage, name: str) -> tuple[tuple[int, int], str]:
     with raised_as(lambda why: DataError(f"{name}: the image can't be decoded ({why})")), _stream(stored) as opened:
         image = _identified(opened)
         return image.size, image.mode
+
+
+def check_levels(part: ImageSplit, unpacked: float) -> None:
+    """Raise `DataError` if a part's images have 16 bits, as the first one, and none uses the upper 4: the 8 that are
+    kept would be nearly black. The images are decoded up to the first that does."""
+    images = part.images
+    if isinstance(images, np.ndarray):
+        return
+    _, mode = _header(images[0], _name(images[0], part.where, 0))
+    if not mode.startswith("I;16"):
+        return
+    highest = 0
+    for row, stored in enumerate(images):
+        if not isinstance(stored, np.ndarray):
+            highest = max(highest, _highest(stored, _name(stored, part.where, row), unpacked))
+        if highest >= FULL:
+            return
+    cure = "scale them to 0 to 65,535, or to 0 to 255 and write them as 8 bits"
+    problem = f"its images have 16 bits and use only 0 to {highest:,}, which would be nearly black"
+    raise DataError(f"{part.where}: {problem}: {cure}")
+
+
+def _highest(stored: bytes | Path, name: str, unpacked: float) -> int:
+    """The highest value in an image."""
+    with raised_as(lambda why: DataError(f"{name}: the image can't be decoded ({why})")):
+        return int(np.asarray(_loaded(stored, unpacked, name)).max())
 
 
 def _open(stored: StoredImage, name: str, pixel_format: PixelFormat, unpacked: float) -> Image.Image:

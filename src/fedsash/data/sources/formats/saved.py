@@ -11,7 +11,7 @@ from ....settings.errors import DataError, SettingError, check, some
 from ....system.paths import inside
 from . import parquet
 from .memory import read_bytes, reading
-from .splits import Files, ImageSplits, split_names
+from .splits import Files, ImageSplits, name_of
 
 STATE = "state.json"
 SPLITS = "dataset_dict.json"
@@ -29,7 +29,7 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     names = [str(name) for name in _json(folder / SPLITS).get("splits", ())]
     split_files = {}
     for split in splits:
-        name = next((name for name in split_names(split) if name in names), None)
+        name = name_of(split, names)
         if name is not None:
             split_files[split] = _arrows(inside(folder, name))
         elif split == splits[0]:

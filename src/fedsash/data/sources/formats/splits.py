@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -96,10 +96,35 @@ def split_names(split: str) -> tuple[str, ...]:
     return (split,)
 
 
-def belongs_to(split: str, file: Path) -> bool:
-    """Whether a file is that of a split, or one of its pieces: `train.csv`, `train-00000-of-00002.parquet`."""
-    name, _, piece = file.stem.partition("-")
-    return name in split_names(split) and (not piece or PIECE.fullmatch(piece) is not None)
+def forms_of(split: str) -> Iterator[str]:
+    """The names of a split's files and folders in small letters: these may be in any case, and have "ing" behind."""
+    for name in split_names(split):
+        yield name.lower()
+        yield f"{name.lower()}ing"
+
+
+def name_of(split: str, names: Iterable[str]) -> str | None:
+    """The one of the names that is a split's, if there is one."""
+    names_by_form = {name.lower(): name for name in names}
+    return next((names_by_form[form] for form in forms_of(split) if form in names_by_form), None)
+
+
+def files_of(split: str, present: Sequence[Path], folder: Path) -> list[Path]:
+    """Those of the files in a folder that are a split's: `train.csv`, or its pieces `train-00000-of-00002.parquet`.
+
+    Raises `SettingError` if they have two names, such as `train.csv` and `training.csv`.
+    """
+    forms = tuple(forms_of(split))
+    files = []
+    names = set()
+    for file in present:
+        name, _, piece = file.stem.partition("-")
+        if name.lower() in forms and (not piece or PIECE.fullmatch(piece)):
+            files.append(file)
+            names.add(name)
+    requirement = f"must call the split {split} by one name, not {' and '.join(sorted(names))}"
+    check(len(names) < 2, "path", str(folder), requirement)
+    return files
 
 
 def splits_to_find(train: str, test: str) -> list[str]:

@@ -19,7 +19,7 @@ from ....runs.pictures.page import plotly
 from ....settings.errors import RunError, library, some
 from ....system.machine import own_version
 from ..collect import CollectedRun, Collection, by_metric
-from ..comparison import unlike
+from ..comparison import of_other_data, unlike
 from . import pictures, seeds, tables, windows
 from .curves import common_value, curves
 from .markup import Html, code, data, definitions, folded, join, notes, table, tag
@@ -34,7 +34,8 @@ MOST_NAMED = 3
 def document(collection: Collection, command: str) -> str:
     """The page as HTML. `command` is the command that makes it. Raises `ImportError` without plotly or scipy."""
     gallery = _Gallery()
-    warnings = [*collection.notes, *collection.damaged, *unlike(collection.runs)]
+    warnings = [*collection.notes, *collection.damaged]
+    warnings += [*unlike(collection.runs), *of_other_data(collection.runs)]
     sections = _sections(collection, command, gallery, warnings)
     links = []
     parts: list[Html | None] = []

@@ -23,7 +23,7 @@ from ..methods import Aggregation, FedAvg, Method, WeightedMean
 from ..methods.base import Effort
 from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
-from ..vector.arrays import Ints, check_tensors, spread
+from ..vector.arrays import Ints, check_tensors
 from ..vector.layout import Layout
 from ..vector.norms import for_training
 from ..vector.randomness import Purpose, draws_kept, key
@@ -34,8 +34,8 @@ from .gradients import MemoryFormat, OneByOne, Precision, Stacked
 
 PAIRS = 3
 """So many pairs of samples show whether the samples of a batch depend on each other."""
-PADDING = 8
-"""So many samples of each kind pad a pair."""
+PADDING = 16
+"""So many others of its client, and so many of its label, pad a pair."""
 
 
 def first_memory(method: Method, local: LocalTraining, sharing: Sharing, w: WholeModel) -> ClientState:
@@ -280,7 +280,8 @@ class ClientWork:
         copy_added = np.concatenate([first, first[:1]])
         if differ(gradient_over(first, len(first)), gradient_over(copy_added, len(first))):
             return True
-        for client in spread(len(self.data.clients), PAIRS):
+        largest = np.argsort(-self.data.sizes, kind="stable")[:PAIRS]
+        for client in largest.tolist():
             pair = self.data.clients[client][:2]
             others = self._padding_of(client)
             copies = np.repeat(pair[:1], len(others))  # as many, since rounding depends on the size of a batch
@@ -290,13 +291,18 @@ class ClientWork:
         return False
 
     def _padding_of(self, client: int) -> Ints:
-        """Samples to pad the client's first two with: more of the client, of the first one's label, and of all."""
+        """Samples to pad the client's first two with: others of the client, also of the first one's label.
+
+        Those of other clients are never in one batch with them.
+        """
         labels = self.data.train.y
-        indices = self.data.clients[client]
-        kinds = [indices[2 : 2 + PADDING], spread(len(labels), PADDING)]
+        first = self.data.clients[client][0]
+        others = self.data.clients[client][2:]
+        padding = others[:PADDING]
         if labels.dim() == 1:
-            kinds.append(torch.nonzero(labels == labels[indices[0]])[:PADDING, 0].cpu().numpy())
-        return np.concatenate(kinds)
+            alike = labels[torch.from_numpy(others).to(labels.device)] == labels[first]
+            padding = np.concatenate([padding, others[alike.cpu().numpy()][:PADDING]])
+        return padding
 
     def first(self, trainer: Trainer, ids: Ints) -> tuple[Request, Reply | None]:
         """The first request to the clients `ids` `[s]` (see `Training.first`), and their reply to a probe.

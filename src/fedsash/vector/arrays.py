@@ -63,11 +63,6 @@ def check_rows(owner: object, field: str, vectors: Vectors, count: int) -> None:
         raise SettingError.at(f"{place}: shape", list(value.shape), f"must be [C, ...], and C is {count} here")
 
 
-def spread(count: int, most: int) -> Ints:
-    """Up to `most` of the numbers below `count`, ascending from 0, as far apart as possible."""
-    return np.unique(np.linspace(0, count - 1, min(count, most), dtype=np.int64))
-
-
 def writable(tensor: Tensor) -> bool:
     """Whether each of its entries has a place of its own in memory: it is neither sparse nor expanded."""
     if tensor.layout is not torch.strided:

@@ -65,8 +65,14 @@ def seed_cpu(seed: int) -> None:
 
 
 def checkpointed() -> bool:
-    """Whether code runs in a checkpoint of activations, which runs it once more for the gradient."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    """Whether code runs in a checkpoint of activations, which runs it once more for the gradient.
+
+    PyTorch 2.6 can't be asked: there it is False.
+    """
+    newest_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    if newest_hooks is None:
+        return False
+    hooks = newest_hooks(True)
     return hooks is not None and hooks[0].__qualname__.startswith("_checkpoint_hook")
 
 

@@ -324,7 +324,9 @@ class Recorder(Callback):
         self._rounds = rounds
 
     def begin(self, run: LiveRun) -> None:
-        self._rounds.told.begun(run.round, run.resumed)
+        rounds = self._rounds
+        start_is_saved = 0 in saved_rounds(rounds.out / "state")
+        rounds.told.begun(run.round, run.resumed, start_is_saved)
 
     def round(self, run: LiveRun, report: RoundReport) -> None:
         rounds = self._rounds

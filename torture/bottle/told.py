@@ -80,11 +80,12 @@ class Told:
         self.violations.append(line)
         self._world.tell(f"VIOLATION: {line}")
 
-    def begun(self, round: int, resumed: bool) -> None:
+    def begun(self, round: int, resumed: bool, start_is_saved: bool = False) -> None:
         """A process of the server begins a run, or goes on after this round, whose state is on the disk from now on.
 
         All saved states are there, but for the newest one if the power was lost since the last beginning. The state
-        before it is on the disk even then, and so is the first one.
+        before it is on the disk even then, and so is the first one: that of round 0, if `start_is_saved`, as by a
+        process that has ended without a round.
         """
         if round:
             first, _ = self._made.get(round, (self._since, 0.0))
@@ -107,7 +108,7 @@ class Told:
         self.asked = {number: clients for number, clients in self.asked.items() if number <= round}
         self.probed = {number: clients for number, clients in self.probed.items() if number <= round}
         self.saved = [saved for saved in self.saved if saved < round]
-        if round:
+        if round or start_is_saved:
             self.saved.append(round)  # here, too
 
     def rescued(self) -> None:

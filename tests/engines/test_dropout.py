@@ -54,18 +54,8 @@ def test_p_0_changes_nothing_and_counts_as_no_dropout() -> None:
 @pytest.mark.parametrize("gradients", [OneByOne, Stacked])
 def test_p_1_drops_everything_in_the_value_and_in_the_gradient(gradients: Any) -> None:
     assert not bool(masks(nn.Dropout(1.0), torch.randn(3, 4), key()).any())
-    model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(1.0), nn.Linear(3, 2)).double()
-    w = Layout(model).flatten(model)[None]
-    batch = Batch(torch.ones(1, 1, 2).double(), torch.zeros(1, 1).long(), torch.ones(1, 1).double(), key()[None])
-    gradient = gradients(
-        module=model,
-        layout=Layout(model),
-        loss=cross_entropy,
-        method=FedAvg(),
-        memory_format="contiguous",
-        precision="full",
-        dropout=True,
-    )(w, batch, {})
+    model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(1.0), nn.Linear(3, 3)).double()
+    gradient = gradient_of(model, gradients)
     views = Layout(model).views(gradient)
     assert not any(bool(views[name].any()) for name in ("0.weight", "0.bias", "2.weight"))
     assert bool(views["2.bias"].any())

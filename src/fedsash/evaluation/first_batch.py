@@ -29,12 +29,6 @@ UNCHANGED = "must not change its arguments in place: all that comes after it get
 TRIED = 32
 """At most so many samples are tried at once. Some code does something else in a batch of more than two."""
 
-UNSEEN_DRAWS = (
-    "the model or its loss draws numbers, but not for a first batch before the training, so they have no "
-    "seed: draw in every batch of two samples or more, or from a generator that is made in each call"
-)
-"""To seed PyTorch's generators for a model that was not seen to draw would cost time in every step."""
-
 
 def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[str]]:
     """The data on the module's device, of the types that the module takes, and lines that say what was chosen.

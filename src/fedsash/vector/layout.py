@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ..settings.errors import ModelError, SettingError, brief, check, one_line, shortened
 from .arrays import writable
-from .norms import STATISTICS, begin_training, tracking
+from .norms import begin_training, is_statistic, tracking
 from .private_torch import point
 
 ModelSlice = str | tuple[str, ...]
@@ -306,7 +306,7 @@ def _running_statistics(layers: Mapping[str, nn.Module]) -> list[tuple[str, Tens
     statistics = []
     for layer_name, layer in layers.items():
         for name, buffer in layer.named_buffers(recurse=False):
-            if name not in STATISTICS:
+            if not is_statistic(name):
                 continue
             full_name = _joined_name(layer_name, name)
             _check_shape_is_known(full_name, buffer)

@@ -16,6 +16,11 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """PyTorch's names of BatchNorm's statistics."""
 
 
+def is_statistic(name: str) -> bool:
+    """Whether a tensor's name in a state dictionary is that of one of BatchNorm's statistics."""
+    return name.rpartition(".")[2] in STATISTICS
+
+
 def batch_norms(module: nn.Module) -> list[str]:
     """The names of the layers that keep, or depend on, statistics over samples (see `is_batch_norm`).
 

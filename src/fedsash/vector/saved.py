@@ -89,13 +89,13 @@ def save(
     folder, and one that replaces another of the same round, is on the disk before it counts. Raises `OSError`, for
     example if the disk is full, and leaves everything as it was.
     """
-    state_before = place(folder, max(saved_rounds(folder), default=0))
     syncing = _syncing.pop(folder, None)
     if syncing is not None:
         syncing.result()
+    _clear(folder)
+    state_before = place(folder, max(saved_rounds(folder), default=0))
     final = place(folder, round)
     writing = folder / f".{final.name}.tmp"
-    _clear(folder)
     is_saved_again = final.exists()
     if is_saved_again and not _is_state(final):
         raise FileExistsError(f"{final} is not a state: move it elsewhere, or take another folder")

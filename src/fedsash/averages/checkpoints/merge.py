@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from ...system.files import write_table
 from ...system.machine import own_version
 from ...vector.exact_means import weighted_mean
 from ...vector.mixed_means import MIXED, mixed_mean
+from ...vector.norms import is_statistic
 from ..bema import BEMA
 from . import distributed
 from .checksums import Checksums
@@ -62,9 +62,6 @@ ALIGNED = 64
 
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DDP, `torch.compile` and trainers put before the names of a model's tensors."""
-
-STATISTIC = re.compile(r"(^|\.)running_(mean|var)$")
-"""Names of BatchNorm's statistics."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the numbers of entries that are done, and of all."""
@@ -162,7 +159,7 @@ def merge_checkpoints(
         check(not out.name.endswith(ENDINGS), "out", str(out), "must name a folder: it takes the configuration, too")
     if newest.left_out:
         notes.append(f"left out of the mean: {some(newest.left_out)}")
-    if any(STATISTIC.search(name) for name in newest.names):
+    if any(is_statistic(name) and has_mean(newest.form(name)) for name in newest.names):
         averaged = "averaged, too"
         if _extrapolates(chosen_weights):
             averaged = "the newest's, since a negative weight could make a variance negative"
@@ -329,7 +326,7 @@ def _count(tensor: Tensor) -> int:
 def _chunks(models: Sequence[_Named], name: str, weights: list[float] | None) -> Iterator[Tensor]:
     """The mean of a tensor, flat, in pieces; of integers, the newest's, as of statistics with a negative weight."""
     newest = models[-1]
-    kept = STATISTIC.search(name) and _extrapolates(weights)
+    kept = _extrapolates(weights) and is_statistic(name)
     if kept or not has_mean(newest.form(name)):
         yield newest.tensor(name).reshape(-1)
         return

@@ -13,7 +13,7 @@ from ...averages import Average
 from ...averages.group import PAST, grouped
 from ...settings.errors import brief, check
 from ...vector.arrays import Vectors
-from ...vector.norms import STATISTICS
+from ...vector.norms import is_statistic
 from ...vector.vector_files import VectorFile
 from .arrays import Tensors
 
@@ -111,7 +111,7 @@ def _members(average: Average, names: Collection[str]) -> set[str]:
         for part in parts:
             members |= _arrays_in(part, names)
     if not average.averages_statistics:
-        members = {name for name in members if name.split(".")[-1] not in STATISTICS}
+        members = {name for name in members if not is_statistic(name)}
     return members
 
 

@@ -67,15 +67,16 @@ def _partition(args: Namespace) -> int:
 
     if args.picture is not None:
         check_picture(args.picture, "--out")
-    if args.experiment is not None and args.experiment.is_dir():
+    of_run = args.experiment is not None and args.experiment.is_dir()
+    if of_run:
         experiment = load_run(args.experiment, args.set, args.own_code, args.federation)
     else:
         experiment = load_experiment(args)
     with prefixed(args.experiment or args.federation):
         data = experiment.federated_data()
-    if args.experiment is not None and not args.set:
-        _check_recorded(args.experiment, record(data))
     args.answer = record(data)
+    if of_run and not args.set:
+        _check_recorded(args.experiment, args.answer)
     terminal.say(table(data))
     if args.picture is not None:
         plot_clients(data).save(args.picture)
@@ -84,11 +85,14 @@ def _partition(args: Namespace) -> int:
 
 
 def _check_recorded(folder: Path, partition: dict[str, Any]) -> None:
-    """Raise `RunError` if the run in a folder had another partition, since its data were other ones."""
+    """Raise `RunError` if the run in a folder had another partition, since its data were other ones.
+
+    What only one of the two has says nothing: another fedsash may have recorded it.
+    """
     from ...runs.summaries import run_table
 
-    recorded = run_table(folder / "partition.json")
-    if recorded and recorded != partition:
+    recorded = run_table(folder / "partition.json") or {}
+    if any(recorded[name] != value for name, value in partition.items() if name in recorded):
         raise RunError(f"{folder} was trained on other data than those that are there now: see its partition.json")
 
 

@@ -13,9 +13,10 @@ from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
 from ..methods import FedAvg, LocalRun, Method, check_returned
 from ..methods.base import Effort
+from ..settings.errors import ModelError
 from ..settings.hooks import is_of_library
 from ..vector.arrays import Ints, check_rows, check_tensors, first_rows, unshared
-from ..vector.randomness import Purpose, check_unmoved, fold, keys, no_draws_in_hooks, to_tensor, torch_generators
+from ..vector.randomness import UNFORESEEN_DRAWS, Purpose, fold, keys, no_draws_in_hooks, to_tensor, torch_generators
 from ..vector.sharing import Sharing
 from ..vector.spaces import ClientState, Uploaded, WholeModel
 from .evaluator import ClientEvaluator
@@ -131,7 +132,9 @@ class Trainer:
                     upload = self._scores_or_probe(request)
                     effort = self.effort(request)
                 norms = largest_norms(upload, client_state, len(places))
-            check_unmoved(self._unseeded, states)
+            for generator, state in zip(self._unseeded, states, strict=True):
+                if not torch.equal(generator.get_state(), state):
+                    raise ModelError(UNFORESEEN_DRAWS)
         except Exception as error:
             error.add_note(f"while {DOING[request.job]} clients {request.ids.tolist()} in round {request.round + 1}")
             raise

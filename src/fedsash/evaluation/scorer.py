@@ -15,10 +15,11 @@ from ..data.encoded import EncodedImages
 from ..data.federated import Problem
 from ..data.inputs import ModelInput, call
 from ..data.samples import Samples
+from ..settings.errors import ModelError
 from ..tasks import Scored
 from ..vector.arrays import Floats, Ints
 from ..vector.layout import Layout
-from ..vector.randomness import check_unmoved, draws_kept, seed_torch, torch_generators, torch_states
+from ..vector.randomness import UNFORESEEN_DRAWS, draws_kept, seed_torch, torch_states
 from .first_batch import tried
 from .goal import Goal
 
@@ -86,10 +87,10 @@ class Scorer:
         """
         self._layout.bind(self._module, w)
         if not self._draws_in_evaluations(samples):
-            generators = torch_generators(w.device)
-            states = [generator.get_state() for generator in generators]
+            before = torch_states()
             outcomes = self._outcomes(samples, index)
-            check_unmoved(generators, states)
+            if not all(map(torch.equal, before, torch_states())):
+                raise ModelError(UNFORESEEN_DRAWS)
             return outcomes
         with draws_kept():
             seed_torch(torch.zeros((), dtype=torch.int64, device=w.device))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..settings.errors import ModelError, check
+from ..settings.errors import check
 from ..settings.hooks import is_of_library
 from .private_torch import seed_cpu
 
@@ -164,6 +164,12 @@ def no_draws(place: str, value: object) -> AbstractContextManager[None]:
     return _unmoved(global_states, place, value, problem)
 
 
+UNFORESEEN_DRAWS = (
+    "the model or its loss draws numbers, but not for a first batch before the training, so they have no "
+    "seed: draw in every batch of two samples or more, or from a generator that is made in each call"
+)
+"""To seed PyTorch's generators for a model that did not draw when it was tried would cost time in every step."""
+
 Watch: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Makes contexts, such as one that refuses draws."""
 
@@ -241,19 +247,6 @@ def torch_generators(device: torch.device) -> list[torch.Generator]:
     if device.type == "cuda":
         generators.append(torch.cuda.default_generators[device.index])
     return generators
-
-
-def check_unmoved(generators: Sequence[torch.Generator], states: Sequence[Tensor]) -> None:
-    """Raise `ModelError` if generators of PyTorch are no longer in these states, though no draw was expected.
-
-    To seed them for a model that did not draw when it was tried would cost time in every step.
-    """
-    for generator, state in zip(generators, states, strict=True):
-        if not torch.equal(generator.get_state(), state):
-            raise ModelError(
-                "the model or its loss draws numbers, but not for a first batch before the training, so they have no "
-                "seed: draw in every batch of two samples or more, or from a generator that is made in each call"
-            )
 
 
 def _generators(loader: object) -> Iterator[torch.Generator]:

@@ -283,6 +283,7 @@ def test_a_model_beside_the_index_of_another_is_left_out_and_said(tmp_path: Path
         save_file({"w": torch.zeros(2)}, tmp_path / name)
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"w": "model-00001-of-00001.safetensors"}}))
+    (tmp_path / "._model.safetensors.index.json").write_bytes(b"what a Mac writes beside a file")
     assert lines_of(tmp_path) == ([index], [f"left out, beside {index}: model.safetensors"])
 
 

@@ -204,3 +204,15 @@ def test_a_sum_that_is_filled_with_a_model_is_exactly_so_many_times_that_model(v
     for h, e, value in zip(high.tolist(), low.tolist(), values, strict=True):
         assert Fraction(h) + Fraction(e) == count * Fraction(value)
     assert torch.equal(exact_sums.mean(high, low, count, w), w)
+
+
+def test_an_averaged_model_without_a_model_leaves_a_new_tracker_as_it_is_and_no_other_takes_it() -> None:
+    model = make_model()
+    unused = AveragedModel(model).state_dict()
+    tracker = Tracker(EMA(0.9), model)
+    tracker.load_averaged_model(unused)
+    tracker.update()
+    before = copy.deepcopy(tracker.state_dict())
+    with pytest.raises(RunError, match=r"^the AveragedModel has averaged no model, and the average average has"):
+        tracker.load_averaged_model(unused)
+    assert equal(tracker.state_dict(), before)

@@ -20,12 +20,12 @@ from fedsash.lab.report.collect import collect
 from fedsash.lab.report.comparison import compare
 from fedsash.lab.report.page import document
 from fedsash.runs import Result, terminal
-from fedsash.runs.client_results import CLIENTS
+from fedsash.runs.client_results import CLIENTS, counted
 from fedsash.runs.pictures import Bars
 from fedsash.runs.pictures.clients import clients as picture_of
 from fedsash.runs.table import tables
 from fedsash.server.federation import Federation
-from fedsash.settings.errors import RunError
+from fedsash.settings.errors import RunError, SettingError
 from fedsash.tasks import Criterion
 from support.histories import history_of
 from support.observing import final, go_on, rows, start
@@ -72,6 +72,22 @@ def test_a_fork_that_trains_no_round_has_the_clients_results_of_its_source(resul
     assert set(ours["splits"]["client_test"]) == {"model", "mine"}
     rows = compare(collect([tmp_path]).runs, of="client_test/each")
     assert [row.labels["client"] for row in rows if row.model == "mine"] == [*"012345"]
+
+
+def test_a_fork_that_names_no_average_is_refused(result: Result, tmp_path: Path) -> None:
+    for names, word in (({"mine": "w33"}, "w33"), ({"min": "w3"}, "min")):
+        with pytest.raises(SettingError, match=f"^Fork.names = '{word}': must"):
+            fork = Fork(folder_of(result), 6, names=names)
+            start(world(averages={"mine": Window(3)}), 6, tmp_path / word, fork=fork)
+
+
+def test_the_count_of_clients_says_for_which_model_more_are_left_out() -> None:
+    some = {"scored": 3, "without_samples": 1, "undefined": 0}
+    text = "3 clients (1 without samples left out)"
+    assert counted({"model": some, "w3": some}) == text
+    diverged = some | {"scored": 2, "undefined": 1}
+    other = "2 clients (1 without samples and 1 where it is not defined left out)"
+    assert counted({"model": diverged, "w3": some}) == f"model: {other}; w3: {text}"
 
 
 def test_each_client_has_a_row_with_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

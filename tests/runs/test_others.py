@@ -171,7 +171,7 @@ def test_a_renamed_average_with_models_of_its_own_shares_no_files_with_a_new_one
     def fork() -> Federation:
         return federation(averages={"v": Window(2), "w": Window(2)}, broadcast=Broadcast("w", order="before"))
 
-    how = Fork(tmp_path / "a", 3, {"v": "w", "w": "none"})
+    how = Fork(tmp_path / "a", 3, {"v": "w", "w": ""})
     whole = start(fork(), 6, tmp_path / "whole", fork=how)
     start(fork(), 6, tmp_path / "cut", fork=how, until=4)
     found = go_on(fork(), 6, tmp_path / "cut")

@@ -66,6 +66,24 @@ class Slotted:
         self.factor = factor
 
 
+class OneSlot:
+    """An object whose only slot is named by a text."""
+
+    __slots__ = "factor"
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+
+class PrivateSlot:
+    """An object with a slot whose name Python changes."""
+
+    __slots__ = ("__factor",)
+
+    def __init__(self, factor: float) -> None:
+        self.__factor = factor
+
+
 class Counting(nn.Linear):
     """A layer that saves more than tensors."""
 
@@ -111,6 +129,8 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "ranges": (range(3), range(9)),
     "paths": (Path("/a"), Path("/b")),
     "slots": (Slotted(1), Slotted(2)),
+    "a single slot": (OneSlot(1), OneSlot(2)),
+    "private slots": (PrivateSlot(1), PrivateSlot(2)),
     "what a layer keeps beside tensors": (Counting(1), Counting(2)),
     "functions of a layer": (with_attribute(torch.tanh), with_attribute(torch.relu)),
     "lists of a layer": (with_attribute([1, 2]), with_attribute([3, 4])),
@@ -220,3 +240,16 @@ def test_a_model_among_its_own_settings_is_no_endless_text() -> None:
     model.given += [model, model.extra_repr]  # type: ignore[operator]
     model.named = model.extra_repr
     assert text(model) == text(model) != text(with_attribute([]))
+
+
+def test_a_variable_that_is_not_assigned_yet_is_left_out() -> None:
+    def rule() -> float:
+        return factor
+
+    before = text(rule)
+    factor = 2.0
+    assert text(rule) != before
+
+
+def test_a_scalar_of_numpy_has_the_text_of_pythons() -> None:
+    assert text(np.bool_(True)) == text(True) and text(np.str_("a")) == text("a")

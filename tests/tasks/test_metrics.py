@@ -172,11 +172,31 @@ def test_which_number_decides() -> None:
         Goal.of(Classification(), decides="f1")
     with pytest.raises(SettingError, match="metrics = 'round': must be an identifier other than round, model"):
         Goal.of(Classification(), metrics={"round": F1()})
-    for name in ("better", "start", "held_out", "time", "trips", "worst_tenth", "two words", ""):
+    for name in ("better", "start", "held_out", "time", "trips", "skipped", "worst_tenth", "two words", ""):
         with pytest.raises(SettingError, match="must be an identifier other than"):
             Goal.of(Classification(), metrics={name: F1()})
     with pytest.raises(SettingError, match=r"metrics\.x = 3: must be a Metric"):
         Goal.of(Classification(), metrics={"x": 3})
+
+
+class WithMetrics(Classification):
+    """A task of one's own with these metrics."""
+
+    def __init__(self, metrics: dict[str, Any]) -> None:
+        self._metrics = metrics
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        return self._metrics
+
+
+@pytest.mark.parametrize("name", ["loss", "split"])
+def test_a_metric_of_a_task_is_checked_as_one_that_is_given(name: str) -> None:
+    with pytest.raises(SettingError, match=f"metrics = '{name}': must be an identifier other than"):
+        Goal.of(WithMetrics({name: Accuracy()}))
+    with pytest.raises(SettingError, match=r"metrics\.x = 3: must be a Metric"):
+        Goal.of(WithMetrics({"x": 3}))
+    assert Goal.of(WithMetrics({"x": 3}), metrics={"x": F1()}).criterion.name == "x"
 
 
 def test_a_target_is_one_that_the_number_can_reach() -> None:

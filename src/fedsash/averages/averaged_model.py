@@ -30,7 +30,10 @@ def take_over(groups: Sequence[TensorGroup], name: str, state: Mapping[str, Tens
     for group in groups:
         group.check_values(name, averaged)
     count = int(state["n_averaged"])
-    if not count:  # it has seen no model, and so has this average
+    if not count:
+        begun = any(group.observers.count(group, name) for group in groups)
+        if begun:
+            raise RunError(f"the AveragedModel has averaged no model, and the average {name} has: make a new tracker")
         return
     for group in groups:
         group.take_over(name, averaged, count)

@@ -125,8 +125,8 @@ class Average(Setting, ABC):
         """
         raise RunError(f"{type(self).__name__}: it can't go on from an average alone; EMA, PowerEMA and SWA can")
 
-    def retract(self, state: Vectors, round: int, past: Mapping[int, Tensor]) -> Vectors:
-        """Remove the model of `round` from the average; raises `RunError` if it keeps no single models."""
+    def retract(self, state: Vectors, round: int, past: Mapping[int, Tensor]) -> None:
+        """Remove the model of `round` from the average, in place; raises `RunError` if it keeps no single models."""
         raise RunError(f"{type(self).__name__}.retract: it keeps no single models; only a Window can remove one")
 
 

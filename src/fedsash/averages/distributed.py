@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..settings.errors import RunError, check, one_line
+from ..settings.errors import RunError, check
 from ..vector.arrays import Vectors
 from ..vector.layout import joined
 from ..vector.shards import as_shard, is_first_process, own_shard, resharded, whole_tensor
@@ -21,7 +21,7 @@ from .base import Average
 from .group import PAST
 from .lent import check_fits
 from .observers import Observer
-from .tracker import SHARD, Tracker, about_of, encoded
+from .tracker import SHARD, Tracker, about_of, encoded, whole_state
 
 Shapes = dict[str, list[int]]
 """The shape of each tensor of a group: that of the shard in this process, or that of the whole tensor."""
@@ -272,17 +272,13 @@ def _load(tracker: Tracker, about: dict[str, Any], round: Tensor, own: Callable[
     """Let a tracker continue from a state of the whole module, of which `own` gives this process's parts of a group."""
     state: Vectors = {"round": round}
     groups: list[dict[str, Any]] = []
-    try:
+    with whole_state():
         for i, each in enumerate(about["groups"]):
             group = _Group.of(each, tracker)
             check_fits("the saved state does not fit this tracker", group.whole, each["shapes"])
             for key, tensor in group.joined(own(i, group), group.own).items():
                 state[f"{i}/{key}"] = tensor
             groups.append({**each, "shapes": group.own})
-    except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-        if isinstance(error, RunError):
-            raise
-        raise RunError(f"this is not the whole state of a tracker: {type(error).__name__} {one_line(error)}") from error
     settings = dict(about["averages"])
     shard = shard_of(tracker.module)
     if shard:
@@ -332,7 +328,7 @@ def _split(vector: Tensor, rows: int, names: list[str], shapes: Shapes) -> dict[
     """A vector `[rows * d]` as tensors of these names, views, by `row/NAME`."""
     lengths = [prod(shapes[name]) for name in names]
     parts: dict[str, Tensor] = {}
-    for row, values in enumerate(vector.view(rows, -1) if len(vector) else vector.view(rows, 0)):
+    for row, values in enumerate(vector.view(rows, sum(lengths))):
         for name, piece in zip(names, torch.split(values, lengths), strict=True):
             parts[f"{row}/{name}"] = piece.view(shapes[name])
     return parts

@@ -97,7 +97,7 @@ def lent(
     tensors = live()
     shapes = {name: list(local(tensors[name]).shape) for name in values if name in tensors}
     value_shapes = {name: list(value.shape) for name, value in values.items()}
-    check_fits("Tracker.applied: the average does not fit this tracker", shapes, value_shapes)
+    check_fits("the average does not fit the module", shapes, value_shapes)
     layers = list(module.modules())
     new_values: dict[str, Tensor] = {}
     for name, value in own_values(tensors).items():
@@ -124,7 +124,7 @@ def lent(
     tensors = live()
     for name, value in loan.parameters.items():
         if name not in tensors or local(tensors[name]).shape != value.shape:
-            raise ModelError(f"Tracker.applied: the module has no such {name} any more, which can't be restored")
+            raise ModelError(f"the module has no such {name} any more, which can't be restored after the average")
 
 
 def _give_back(loan: _Loan, later: list[_Loan]) -> None:
@@ -164,7 +164,7 @@ def _give_back_types(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]
             changed.append(name)
     if changed:
         dtype = values[changed[0]].dtype
-        log.warning("Tracker.applied: %s had another type while the average was in it; %s again", some(changed), dtype)
+        log.warning("%s had another type while the average was in it; %s again", some(changed), dtype)
 
 
 def _put_back(layer: nn.Module, buffers: Mapping[str, KeptBuffer]) -> None:
@@ -212,7 +212,7 @@ def _warn_of_changes(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]
         if not torch.equal(now, before) and not torch.allclose(now, before, rtol=0, atol=0, equal_nan=True):
             changed.append(name)
     if changed:
-        log.warning("Tracker.applied: %s was changed while the average was in the module; %s", some(changed), UNDONE)
+        log.warning("%s was changed while the average was in the module; %s", some(changed), UNDONE)
 
 
 UNDONE = "it is put back (an optimiser with eval() and train() is switched before and after, not inside)"

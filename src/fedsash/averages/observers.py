@@ -180,7 +180,7 @@ class Observers:
         average = self._observers[name].average
         state = states.averages[name]
         past = states.past.get(name)
-        average.retract(state, round, past or NoPast())
+        average.retract(state, round, NoPast() if past is None else past)
         if past is not None:
             past.rounds = average.needs(state)
             past.trajectory.forget(wipe=True)
@@ -206,7 +206,7 @@ class Observers:
             state = states.averages[name]
             past = states.past.get(name)
             part = w.cut(observer.ranges)
-            average.take(state, part, round, past or NoPast())
+            average.take(state, part, round, NoPast() if past is None else past)
             _check_tensors(name, average, state)
             if past is not None:
                 past.rounds = average.needs(state)

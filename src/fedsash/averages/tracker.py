@@ -339,13 +339,8 @@ class Tracker(Shown):
         With a warning, an average that the state lacks begins with the next update, and one that this tracker lacks is
         left out. Raises `RunError` that says what else differs, and then changes nothing.
         """
-        try:
+        with whole_state():
             self._load(saved)
-        except FedsashError:
-            raise
-        except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-            what = f"{type(error).__name__} {one_line(error)}"
-            raise RunError(f"this is not the whole state of a tracker: {what}") from error
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -353,8 +348,9 @@ class Tracker(Shown):
         """Let an EMA or SWA go on from the `state_dict()` of PyTorch's `AveragedModel`, with its `n_averaged` models.
 
         The statistics of an average with `buffers = "average"` are those of a state with `use_buffers`. The other
-        averages, and the module, stay as they are. Raises `RunError`, and changes nothing, if the state does not fit or
-        is none of that kind, or if the average needs more than it has, as a window does.
+        averages, and the module, stay as they are. Raises `SettingError` if the state is none of that kind, and
+        `RunError` if it does not fit, or if the average needs more than it has, as a window does; then nothing is
+        changed.
         """
         name = self._name(name)
         self._check_whole()
@@ -537,6 +533,18 @@ class Tracker(Shown):
             return known[0]
         check(name in known, "Tracker: average", name, f"must be one of {known}")
         return str(name)
+
+
+@contextmanager
+def whole_state() -> Iterator[None]:
+    """Turn what a state raises that lacks something, or has it in another form, into a `RunError`."""
+    try:
+        yield
+    except FedsashError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        what = f"{type(error).__name__} {one_line(error)}"
+        raise RunError(f"this is not the whole state of a tracker: {what}") from error
 
 
 def about_of(state: Mapping[str, Tensor]) -> dict[str, Any]:

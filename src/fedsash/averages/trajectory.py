@@ -116,7 +116,8 @@ class Trajectory:
 class Past(Mapping[int, Tensor]):
     """The models that one average needs, by their `rounds`: views `[d]` into a trajectory that averages share.
 
-    Any other round raises `NotKeptError`, a `KeyError`. After `sum.clear()` all models are added up again when their
+    A round that no average of the trajectory keeps raises `NotKeptError`, a `KeyError`; one that only others keep is
+    given, since the sum may still have it. After `sum.clear()` all models are added up again when their
     mean is asked for next.
     """
 

@@ -96,12 +96,11 @@ class Window(Average, name="window"):
     def count(self, state: Vectors) -> int:
         return len(self.needs(state))
 
-    def retract(self, state: Vectors, round: int, past: Mapping[int, Tensor]) -> Vectors:
-        """Remove the model of `round`: its slot becomes empty, and the mean is over the other models.
+    def retract(self, state: Vectors, round: int, past: Mapping[int, Tensor]) -> None:
+        """Remove the model of `round`, in place: its slot becomes empty, and the mean is over the other models.
 
         Nothing of the model remains in the state. Raises `ValueError` if the window does not hold that round.
         """
         rounds = sorted(self.needs(state))
         check(round in rounds, "Window.retract: round", round, f"not in the window, which holds {rounds or 'none'}")
         state["rounds"][state["rounds"] == round] = -1
-        return state

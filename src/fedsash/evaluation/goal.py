@@ -48,13 +48,12 @@ class Goal:
         if loss is None:
             check_task(task)
         all_metrics: dict[str, Metric] = {}
-        for name, metric in (metrics or {}).items():
-            all_metrics[name] = as_metric(metric, name, task)
-        for name in all_metrics:
-            requirement = f"must be an identifier other than {', '.join(RESERVED)}"
+        requirement = f"must be an identifier other than {', '.join(RESERVED)}"
+        for name, metric in (*(metrics or {}).items(), *task.metrics.items()):
+            if name in all_metrics:  # one that is given replaces the task's
+                continue
             check(name.isidentifier() and name not in RESERVED, "metrics", name, requirement)
-        for name, metric in task.metrics.items():
-            all_metrics.setdefault(name, metric)
+            all_metrics[name] = as_metric(metric, name, task)
         criterion = _criterion(decides or next(iter(all_metrics), "loss"), all_metrics, target)
         sample_loss = task.loss_of if loss is None else per_sample(loss, task)
         return cls(task, sample_loss, all_metrics, criterion)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..settings.errors import ModelError, SettingError, check, some
+from ..settings.fingerprint import captured
 from ..vector.randomness import draws_kept, no_draws
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
@@ -218,18 +219,7 @@ def _parts(value: Any) -> Iterable[tuple[str, Any]] | None:
     if isinstance(value, MethodType):
         return [("self", value.__self__)]
     if isinstance(value, FunctionType):
-        return _closure(value)
+        return [*captured(value).items(), ("defaults", value.__defaults__ or ())]
     if isinstance(value, _LEAVES) or not hasattr(value, "__dict__"):
         return None
     return list(vars(value).items())
-
-
-def _closure(function: FunctionType) -> list[tuple[str, Any]]:
-    """The variables of a function's closure, and its defaults."""
-    variables = []
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            variables.append((name, cell.cell_contents))
-        except ValueError:  # not assigned yet
-            continue
-    return [*variables, ("defaults", function.__defaults__ or ())]

@@ -16,7 +16,7 @@ Row: TypeAlias = dict[str, Any]
 
 BESIDE = ("classes", "domains", *OVER_CLIENTS, *COUNTED)
 """What a score has beside its loss and metrics."""
-RESERVED = ("round", "model", "split", "loss", *BESIDE, "better", "start", "held_out", "time", "trips")
+RESERVED = ("round", "model", "split", "loss", *BESIDE, "better", "start", "held_out", "time", "trips", "skipped")
 """Names of other values in the rows of scores and decisions, which no metric can have."""
 
 

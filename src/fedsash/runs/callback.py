@@ -60,7 +60,8 @@ class LiveRun(RunModels, Shown):
         return run
 
     def curves(self, split: str = "") -> Curves:
-        """The values of the metric that decides by model and round, on a split: by default the test set."""
+        """The values of the metric that decides by model and round, on a split: by default that on which
+        models are compared."""
         return self.history.curves(self.federation.goal.criterion, split)
 
     def stop(self, why: str) -> None:

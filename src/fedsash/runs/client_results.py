@@ -65,8 +65,14 @@ def client_rows(models: Mapping[str, Mapping[str, Any]], criterion: Criterion, d
 
 
 def counted(models: Mapping[str, Mapping[str, Any]]) -> str:
-    """How many clients the numbers of a split are of, and how many are left out, in words."""
-    numbers = next(iter(models.values()))
+    """How many clients the numbers of a split are of, and how many are left out, in words; by model if they differ."""
+    texts = {name: _counted(numbers) for name, numbers in models.items()}
+    if len(set(texts.values())) == 1:
+        return next(iter(texts.values()))
+    return "; ".join(f"{name}: {text}" for name, text in texts.items())
+
+
+def _counted(numbers: Mapping[str, Any]) -> str:
     text = f"{numbers['scored']} clients"
     left_out = []
     if numbers["without_samples"]:

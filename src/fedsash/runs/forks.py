@@ -32,15 +32,20 @@ class Fork(Setting):
     round: CountFromZero
     """the round after which the state was saved"""
     names: Mapping[str, str] = field(default_factory=dict)
-    """the name of an average in the other run, by its name in this run, if the names differ"""
+    """the name of an average in the other run, by its name in this run, if the names differ; empty if it begins anew"""
 
 
 def sources(fork: Fork, averages: Iterable[str], here: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
     """The name that each of our `averages` has in the source; one with other settings there gets a name of nothing.
 
-    `here` and `there` are the fingerprints of both. Raises `SettingError` if two would go on from one.
+    `here` and `there` are the fingerprints of both. Raises `SettingError` if two would go on from one, and for a name
+    that none of the averages has.
     """
-    names = {name: fork.names.get(name, name) for name in averages}
+    requirement = "must name an average of the other run, or be empty: then it begins anew"
+    for name, source_name in fork.names.items():
+        check(f"averages.{name}" in here, "Fork.names", name, "must be the name of an average of this run")
+        check(not source_name or f"averages.{source_name}" in there, "Fork.names", source_name, requirement)
+    names = {name: fork.names.get(name, name) or f"{name}{ANEW}" for name in averages}
     for name, source_name in names.items():
         twice = [other for other, others_source in names.items() if others_source == source_name and other != name]
         requirement = f"must be another average for each: {name} and {', '.join(twice)} would both go on from "
@@ -93,7 +98,7 @@ def taken_over(here: Mapping[str, str], there: Mapping[str, str], state: State) 
 
 
 def _class_name(text: str) -> str:
-    """The name of the class in the text of a fingerprint, such as `fedsash.methods.fedprox.FedProx(mu=0.1)`."""
+    """The name of the class in the text of a fingerprint, such as `FedProx(mu=0.1)` or `mine.Method()`."""
     return text.partition("(")[0].rpartition(".")[2]
 
 

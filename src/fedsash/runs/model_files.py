@@ -73,6 +73,8 @@ def read_shape(folder: Path) -> tuple[list[int], int] | None:
         return [int(length) for length in table["input"]], int(table["outputs"])
     except FileNotFoundError:
         return None
+    except RunError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{folder / SHAPE} is damaged: {one_line(error)}") from error
 

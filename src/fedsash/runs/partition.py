@@ -154,8 +154,9 @@ def _domain_column(counts: Ints, names: list[str]) -> list[str]:
         if others > 0:
             cell += f" +{others}"
         cells.append(cell)
-    width = max(map(len, cells))
-    return [f"{cell:<{width}}" for cell in ("domain", *cells)]
+    column = ["domain", *cells]
+    width = max(map(len, column))
+    return [f"{cell:<{width}}" for cell in column]
 
 
 def _class_columns(counts: Ints, names: list[str]) -> list[str]:

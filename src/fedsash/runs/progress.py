@@ -92,7 +92,7 @@ class Progress:
         return time.monotonic() - self._began
 
     @property
-    def each(self) -> float | None:
+    def seconds_per_round(self) -> float | None:
         """The seconds of a round with its evaluations, from the first finished round on. None until a second one is."""
         if self._start is None or self.round == self._start[1]:
             return None
@@ -104,19 +104,22 @@ class Progress:
     def time(self) -> str:
         """The time taken, and the time left as soon as a pace is known: `1:20, 4:00 left`."""
         taken = _minutes(self.taken)
-        if self.each is None or self.round >= self.rounds:
+        seconds = self.seconds_per_round
+        if seconds is None or self.round >= self.rounds:
             return taken
-        left = _minutes(self.each * (self.rounds - self.round))
+        left = _minutes(seconds * (self.rounds - self.round))
         return f"{taken}, {left} left"
 
     @property
     def pace(self) -> str:
         """The rounds a second, or the seconds a round; empty as long as they are not known."""
-        if self.each is None:
+        seconds = self.seconds_per_round
+        if seconds is None:
             return ""
-        if self.each > 1:
-            return f"{self.each:.1f} s each"
-        return f"{1 / self.each:.{1 if self.each > 0.1 else 0}f}/s"
+        if seconds > 1:
+            return f"{seconds:.1f} s each"
+        digits = 1 if seconds > 0.1 else 0
+        return f"{1 / seconds:.{digits}f}/s"
 
     @property
     def line(self) -> str:

@@ -89,7 +89,8 @@ class Result(RunModels):
         return ModelResult(**numbers)
 
     def plot(self, split: str = "") -> Picture:
-        """The curves of all models by round: the metric that decides, on a `split`, by default the test set.
+        """The curves of all models by round: the metric that decides, on a `split`, by default that on which
+        models are compared.
 
         A notebook shows the picture; `result.plot().save("curves.pdf")` writes it. It is the one in `curves.png` and on
         a page of `fedsash report`. Raises `RunError` if no model was evaluated there, and `ImportError`, when it is

@@ -212,10 +212,12 @@ class Session:
     def _finish(self, state: State, report: RoundReport, began: float, live: LiveRun) -> None:
         """Count, evaluate, record and save a round that `began` at this time and led to this state."""
         before = self.recorder.tally
+        seconds = time.perf_counter() - began
         tally = replace(
             before,
             samples=before.samples + report.samples,
-            training_seconds=before.training_seconds + time.perf_counter() - began,
+            seconds=before.seconds + seconds,
+            training_seconds=before.training_seconds + seconds,
             evaluation_due=self.federation.evaluation.due(state.round, self.rounds),
         )
         self.sums.observe(state, report.moved)
@@ -224,8 +226,6 @@ class Session:
         values = None
         if tally.evaluation_due:
             values = self._evaluate(live)
-        seconds = before.seconds + time.perf_counter() - began
-        self._note(self.recorder.state, replace(self.recorder.tally, seconds=seconds))
         if self.checkpoint.due(state.round, self.rounds):
             self.recorder.save()
         self.progress.update(state.round, values)
@@ -237,6 +237,7 @@ class Session:
 
         Returns the value of each model as text.
         """
+        began = time.perf_counter()
         state = self.recorder.state
         with self.progress.evaluation() as each:
             scores = self.federation.evaluate(state, each)
@@ -252,7 +253,8 @@ class Session:
         if self.chronicle is not None:
             records = self.chronicle.records(state.round, state.w, records)
         self.recorder.record(records)
-        self._note(state, replace(self.recorder.tally, best=best, evaluation_due=False))
+        seconds = self.recorder.tally.seconds + time.perf_counter() - began
+        self._note(state, replace(self.recorder.tally, best=best, seconds=seconds, evaluation_due=False))
         for callback in self.callbacks:
             callback.evaluation(live, scores)
         criterion = self.federation.goal.criterion

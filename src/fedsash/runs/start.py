@@ -39,9 +39,9 @@ def run(
     With `out` the run keeps a folder: `config.toml` (what is known of the experiment), `engine.json` (the engine as
     resolved), `goal.json` (the metric that decides), `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`,
     `models/`, `state/`, `files.json`, which has the checksums of the models, and what only some runs have
-    (docs/how-to/resume.md has all). It can be resumed from this folder. `fork` starts from a saved state of another
-    run. With `until`, the run stops after that round, as after Ctrl-C. With `trajectory`, it saves running sums of its
-    models in `trajectory/`; this does not affect the training.
+    (docs/reference/run-folder.md has all). It can be resumed from this folder. `fork` starts from a saved state of
+    another run. With `until`, the run stops after that round, as after Ctrl-C. With `trajectory`, it saves running sums
+    of its models in `trajectory/`; this does not affect the training.
 
     `callbacks` are called at the moments of the run, and may stop it (see `Callback`). Ctrl-C, SIGTERM or SIGHUP let
     the run finish its round, save its state and return, with `Result.interrupted`. A second signal raises

@@ -119,8 +119,8 @@ def summarise(
     - `last_mean`, `last_std`: mean and population standard deviation (dividing by n) of the values at the run's last
       `evaluation.last` evaluations, or at all if there are fewer. This is the deviation over rounds, not over seeds. An
       average that begins among them has none, since it could not be compared.
-    - `best`: `{"round", "value", "chosen_on"}`, the first round that is best on `evaluation.best_on`, or on the test
-      set if there are no held-out data, and the value of this round.
+    - `best`: `{"round", "value", "chosen_on"}`, the first round that is best on `evaluation.best_on`, or, without
+      held-out data, on the split on which models are compared, and the value of this round.
     - `rounds_to_target`: the first evaluated round that reaches the criterion's target. None if there is no such round.
     - `gain`: how much better `last_mean` is than that of `"model"`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
 from inspect import get_annotations
@@ -46,7 +47,9 @@ def text(value: Any, depth: int = 0) -> str:
     if depth > DEEPEST:
         return type(value).__qualname__
     inner = partial(text, depth=depth + 1)
-    if value is None or isinstance(value, str | bytes | bool | np.bool_):
+    if isinstance(value, np.bool_ | np.str_ | np.bytes_):  # their texts differ between versions of NumPy
+        value = value.item()
+    if value is None or isinstance(value, str | bytes | bool):
         return repr(value)
     if isinstance(value, Number):
         return _number(value)
@@ -210,9 +213,17 @@ def _function(value: Any, depth: int) -> str:
     name = _name(value)
     if not isinstance(value, FunctionType) or "<" not in name:  # as in "<lambda>" and "make.<locals>.rule"
         return name
-    captured = [cell.cell_contents for cell in value.__closure__ or ()]
     defaults = f"{inner(value.__defaults__)} {inner(value.__kwdefaults__)}"
-    return f"{name} {_code(value.__code__):08x} {defaults} {inner(captured)}"
+    return f"{name} {_code(value.__code__):08x} {defaults} {inner(list(captured(value).values()))}"
+
+
+def captured(function: FunctionType) -> dict[str, Any]:
+    """The variables that a function has captured, by name, without those that are not assigned yet."""
+    variables = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):
+            variables[name] = cell.cell_contents
+    return variables
 
 
 def _fields(settings: Any) -> dict[str, Any]:
@@ -263,7 +274,12 @@ def _attributes(value: Any) -> dict[str, Any]:
     """An object's attributes, also those in slots."""
     known = {}
     for cls in type(value).__mro__:
-        for name in getattr(cls, "__slots__", ()):
+        slots = vars(cls).get("__slots__", ())
+        if isinstance(slots, str):  # a single one
+            slots = (slots,)
+        for name in slots:
+            if name.startswith("__") and not name.endswith("__"):  # as Python mangles it
+                name = f"_{cls.__name__.lstrip('_')}{name}"
             if hasattr(value, name):
                 known[name] = getattr(value, name)
     return known | getattr(value, "__dict__", {})

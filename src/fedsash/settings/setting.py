@@ -81,7 +81,7 @@ class Setting:
 
     is_setting: ClassVar[bool] = True
 
-    if TYPE_CHECKING:  # says that `replace` and `fields` take every object of settings (see `accepts.dataclass`)
+    if TYPE_CHECKING:  # says that `replace` and `fields` take every object of settings (see `dataclass` above)
         __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, *, name: str = "", **more: Any) -> None:

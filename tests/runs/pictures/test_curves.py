@@ -70,6 +70,9 @@ def test_a_line_that_begins_late_is_smoothed_with_what_came_before() -> None:
 def test_a_line_against_time_leaves_out_rounds_without_one() -> None:
     (line,) = lines(found({"a": {1: 0.1, 2: 0.2, 3: 0.3}}), at={1: 0.5, 3: 4.0})
     assert list(line.x) == [0.5, 4.0] and line.y == pytest.approx([10, 30])
+    model = {10: 0.1, 20: 0.2, 30: 0.3, 40: 0.4}
+    line = lines(found({"model": model, "a": model | {40: 0.5}}), at={30: 3.0, 40: 4.0})[1]
+    assert list(line.x) == [3.0, 4.0] and line.y == pytest.approx([30, 50])
 
 
 def test_target_and_the_beginning_of_the_broadcast_are_marked_where_they_can_be_seen() -> None:

@@ -68,7 +68,7 @@ class AdapterMean:
         config = path.with_name(CONFIG)
         config.write_text(json.dumps(self.config, indent=2) + "\n")
         for written in (path, config):
-            with written.open("rb") as file:
+            with written.open("r+b") as file:  # Windows syncs no file that is only read
                 sync(file)
 
 
@@ -297,7 +297,9 @@ def _new_config(config: Mapping[str, Any], n: int, rank: int | None) -> dict[str
     else:
         new["r"] = n * r
         new["lora_alpha"] = _integer(scale * r) if rooted else config["lora_alpha"]
-        new["rank_pattern"] = {module: n * own for module, own in (config.get("rank_pattern") or {}).items()}
+        new["rank_pattern"] = {
+            module: n * rank_there for module, rank_there in (config.get("rank_pattern") or {}).items()
+        }
     return new
 
 

@@ -145,7 +145,8 @@ def merge_checkpoints(
     ordered = in_order(files, key, notes.append, named_alone(sources), order_counts)
     ordered = chosen(ordered, last, every)
     if best is not None:
-        ordered = best_of(ordered, best, by, mode, None if scores is None else Path(scores), notes.append)
+        score_file = None if scores is None else Path(scores)
+        ordered = best_of(ordered, best, by, mode, score_file, notes.append)
     check((bema is None) == (initial is None), "initial", initial, "belongs to bema, and bema needs it")
     if initial is not None:
         ordered = [initial_model(Path(initial), key), *ordered]

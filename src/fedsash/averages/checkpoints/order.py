@@ -160,7 +160,7 @@ def _weights(folder: Path, say: Callable[[str], None]) -> list[Path]:
             return [place / METADATA]
     files = _files_in(folder)
     for ending in INDICES:
-        indices = sorted(folder.glob(f"*{ending}"))
+        indices = sorted(path for path in folder.glob(f"*{ending}") if not path.name.startswith("."))
         if indices:
             _say_beside(indices[0], [*files, *indices], say)
             return indices[:1]

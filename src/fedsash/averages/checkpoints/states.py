@@ -135,13 +135,13 @@ class AveragedTensors:
         """
         first = not self.types
         tensor_of = self._matched(checkpoint, say if first else unsaid)
-        for name, own in self._module.tensors.items():
+        for name, in_module in self._module.tensors.items():
             tensor = tensor_of(name)
-            self._check(checkpoint, name, tensor, own)
+            self._check(checkpoint, name, tensor, in_module)
             if not first:
                 continue
             self.types[name] = tensor.dtype
-            if name in self._names and _is_averaged(tensor, own):
+            if name in self._names and _is_averaged(tensor, in_module):
                 self.places[name] = (self.size, self.size + tensor.numel())
                 self.size += tensor.numel()
         if not self.size:
@@ -180,12 +180,12 @@ class AveragedTensors:
         """The shapes of the module's tensors."""
         return {name: list(tensor.shape) for name, tensor in self._module.tensors.items()}
 
-    def _check(self, checkpoint: Checkpoint, name: str, tensor: Tensor, own: Tensor) -> None:
-        if tensor.shape != own.shape:
-            shapes = f"{list(tensor.shape)}, and {list(own.shape)} in the module"
+    def _check(self, checkpoint: Checkpoint, name: str, tensor: Tensor, in_module: Tensor) -> None:
+        if tensor.shape != in_module.shape:
+            shapes = f"{list(tensor.shape)}, and {list(in_module.shape)} in the module"
             raise ModelError(f"{checkpoint.path}: {name} has the shape {shapes}")
-        if tensor.is_floating_point() != own.is_floating_point() or tensor.is_complex():
-            raise ModelError(f"{checkpoint.path}: {name} is {tensor.dtype}, and {own.dtype} in the module")
+        if tensor.is_floating_point() != in_module.is_floating_point() or tensor.is_complex():
+            raise ModelError(f"{checkpoint.path}: {name} is {tensor.dtype}, and {in_module.dtype} in the module")
         before = self.types.get(name, tensor.dtype)
         if tensor.dtype != before:
             raise ModelError(f"{checkpoint.path}: {name} is {tensor.dtype}, and {before} in the model before")
@@ -196,11 +196,15 @@ def _tied(tensors: Mapping[str, Tensor]) -> dict[str, list[str]]:
     names_of: dict[int, list[str]] = {}
     for name, tensor in tensors.items():
         names_of.setdefault(id(tensor), []).append(name)
-    return {name: names for names in names_of.values() if len(names) > 1 for name in names}
+    tied: dict[str, list[str]] = {}
+    for names in names_of.values():
+        if len(names) > 1:
+            tied |= dict.fromkeys(names, names)
+    return tied
 
 
-def _is_averaged(tensor: Tensor, own: Tensor) -> bool:
+def _is_averaged(tensor: Tensor, in_module: Tensor) -> bool:
     """Whether a tensor of the first model is averaged, from that of the module."""
     if not tensor.is_floating_point():
         return False
-    return isinstance(own, nn.Parameter) or is_finite(tensor.reshape(-1))
+    return isinstance(in_module, nn.Parameter) or is_finite(tensor.reshape(-1))

@@ -15,7 +15,7 @@ from ...settings.errors import RunError, SettingError, library, one_line, shorte
 from ...settings.resolve import check_address
 from ...system.files import flat
 from .. import Callback, LiveRun, Result
-from .rows import by_round
+from .rows import by_round, run_name
 
 log = logging.getLogger("fedsash")
 
@@ -97,9 +97,7 @@ class MLflow(Callback, name="mlflow"):
         earlier = client.search_runs([experiment_id], f"tags.`{TAG}` = '{run.id}'", max_results=1)
         if earlier:
             return str(earlier[0].info.run_id)
-        name: str | None = self.run_name
-        if not name:
-            name = run.folder.resolve().name if run.folder else None
+        name = run_name(self.run_name, run.folder) or None
         run_id = str(client.create_run(experiment_id, tags={TAG: run.id}, run_name=name).info.run_id)
         client.log_batch(run_id, params=[Param(key, str(value)) for key, value in flat(run.config)])
         return run_id

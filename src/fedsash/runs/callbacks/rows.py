@@ -6,9 +6,17 @@ import math
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from ...evaluation import History
+
+
+def run_name(name: str, folder: Path | None) -> str:
+    """A run's name at a tracker: the `name` that is set, or else that of its folder; empty without either."""
+    if name or folder is None:
+        return name
+    return folder.resolve().name
 
 
 def by_round(history: History) -> Iterator[tuple[int, dict[str, float]]]:

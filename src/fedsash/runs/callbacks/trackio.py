@@ -13,7 +13,7 @@ from ...evaluation import Score
 from ...server.federation import Federation
 from ...settings.errors import RunError, library, one_line
 from .. import Callback, LiveRun, Result
-from .rows import by_round
+from .rows import by_round, run_name
 
 
 @dataclass
@@ -42,9 +42,7 @@ class Trackio(Callback, name="trackio"):
     def begin(self, run: LiveRun) -> None:
         import trackio
 
-        name = self.run_name
-        if not name and run.folder is not None:
-            name = run.folder.resolve().name
+        name = run_name(self.run_name, run.folder)
         how: dict[str, Any] = {"resume": "allow", "embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
         how["name"] = f"{name} {run.id}".strip()
         how["config"] = dict(run.config)

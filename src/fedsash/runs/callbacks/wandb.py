@@ -13,7 +13,7 @@ from ...evaluation import Score
 from ...server.federation import Federation
 from ...settings.errors import RunError, library, one_line
 from .. import Callback, LiveRun, Result
-from .rows import by_round
+from .rows import by_round, run_name
 
 HEADER = 7
 """The bytes at the beginning of a file of W&B, and before each piece of a record: checksum, length and kind."""
@@ -52,7 +52,7 @@ class WandB(Callback, name="wandb"):
     def begin(self, run: LiveRun) -> None:
         import wandb
 
-        name = self.run_name or (run.folder.resolve().name if run.folder else None)
+        name = run_name(self.run_name, run.folder) or None
         how: dict[str, Any] = {"id": run.id, "resume": "allow", "reinit": "create_new", "dir": run.folder}
         how["settings"] = wandb.Settings(quiet=True)
         self._logged = logged_steps(run.folder, run.id) if run.folder else set()

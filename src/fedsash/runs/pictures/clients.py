@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from ...evaluation import SPLITS
 from ...settings.errors import shortened
@@ -73,12 +73,12 @@ def _bar_colours(models: Results) -> list[str]:
 
 def _goodness(value: float | None, criterion: Criterion) -> float:
     """A number that is higher for a better value. A client without a result comes before the worst one."""
-    if value is None or math.isnan(value):
+    if not _known(value):
         return -math.inf
     return -criterion.error_of(value)
 
 
-def _known(value: float | None) -> bool:
+def _known(value: float | None) -> TypeGuard[float]:
     return value is not None and not math.isnan(value)
 
 
@@ -95,7 +95,7 @@ def _lines(title: str, models: Results, criterion: Criterion) -> Panel:
 
 
 def _line(name: str, results: Sequence[float | None], criterion: Criterion, style: Style) -> Line:
-    values = [value for value in results if value is not None and not math.isnan(value)]
+    values = [value for value in results if _known(value)]
     values.sort(reverse=criterion.better == "lower")
     count = len(values)
     places: Sequence[int] = range(count)

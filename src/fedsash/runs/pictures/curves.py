@@ -21,7 +21,7 @@ BEYOND = "The axis leaves out some values, mostly of the first steps, so that di
 
 
 def curves(
-    found: Curves,
+    values: Curves,
     title: str = "",
     *,
     forked: int | None = None,
@@ -33,10 +33,11 @@ def curves(
     The target is a dotted line. Two rounds are marked: that at which the run was `forked` from another one, and
     `broadcast_start`, from which clients receive an average. `along` is the label of the x axis.
     """
-    name = found.criterion.name
-    drawn = panel(name, lines(found), found.criterion, found.criterion.target, turns(forked, broadcast_start), along)
+    criterion = values.criterion
+    marked = turns(forked, broadcast_start)
+    drawn = panel(criterion.name, lines(values), criterion, criterion.target, marked, along)
     below = beyond([drawn])
-    return Picture(title or capital(found.title), [drawn], caption=" ".join(below), below=below)
+    return Picture(title or capital(values.title), [drawn], caption=" ".join(below), below=below)
 
 
 def turns(forked: int | None, broadcast_start: int | None) -> dict[int, str]:
@@ -57,7 +58,7 @@ def capital(text: str) -> str:
 
 
 def lines(
-    found: Curves, averages: Sequence[str] = (), at: Mapping[int, float] | None = None, smoothed: bool = False
+    values: Curves, averages: Sequence[str] = (), at: Mapping[int, float] | None = None, smoothed: bool = False
 ) -> list[Line]:
     """One line for each model; shares are in per cent. The global model is first and thin. An average's line begins
     where the average begins to differ from the global model.
@@ -65,26 +66,22 @@ def lines(
     An average's style depends on its place among `averages` (by default those of these models). `at` has the x of each
     round, if x is not the round itself; rounds that it does not have are left out. `smoothed` lines can be smoothed.
     """
-    models = found.models
+    models = values.models
     averages = averages or [model for model in models if model != "model"]
     lines = []
     for model in sorted(models, key=lambda model: model != "model"):
         points = models[model]
+        if at is not None:
+            points = {round: value for round, value in points.items() if round in at}
         style = QUIET
         begin = 0
         if model != "model":
             style = look(averages.index(model))
             begin = _last_equal(points, models.get("model", {}))
-        x: list[float] = []
-        y: list[float] = []
-        for round, value in points.items():
-            if at is None:
-                x.append(round)
-            elif round in at:
-                x.append(at[round])
-            else:
-                continue
-            y.append(found.criterion.scale * value)
+        x: list[float] = list(points)
+        if at is not None:
+            x = [at[round] for round in points]
+        y = [values.criterion.scale * value for value in points.values()]
         # Smoothed before it is cut: the filter also takes the points before an average begins.
         smooth_y = smooth(y)[begin:] if smoothed else None
         lines.append(Line(model, x[begin:], y[begin:], style, smooth=smooth_y))

@@ -31,7 +31,7 @@ AGAINST = {"time": "seconds", "trips": "client trips"}
 
 def timeline(content: Mapping[str, Any], name: str = "who does what when") -> Picture:
     """Which client trains, uploads and waits when: one row for each client, from the run's beginning."""
-    intervals = [interval for interval in content["intervals"] if interval[0] < CLIENTS][: SHOWN + CLIENTS]
+    intervals = [interval for interval in content["intervals"] if interval[0] < CLIENTS][:SHOWN]
     clients = 1 + max((client for client, *_ in intervals), default=0)
     layers = []
     for activity in ACTIVITIES:

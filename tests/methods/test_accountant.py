@@ -10,7 +10,7 @@ import pytest
 
 from fedsash import SettingError
 from fedsash.methods import Private
-from fedsash.methods.accountant import ONE_MORE, REPLACED, least_noise, spent
+from fedsash.methods.accountant import MOST_NOISE, ONE_MORE, REPLACED, least_noise, spent
 from fedsash.methods.sampling import Poisson, Uniform
 from support.libraries import Library
 from support.private import UNIFORM, still
@@ -95,7 +95,12 @@ def test_the_least_noise_keeps_to_an_epsilon_and_two_thousandths_less_do_not(eps
 @pytest.mark.parametrize("epsilon", [1e-12, 0.0, math.nan])
 def test_an_epsilon_that_no_noise_reaches_is_refused(epsilon: float) -> None:
     with pytest.raises(SettingError, match=r"^epsilon = "):
-        least_noise(epsilon, Poisson(1.0), 200, 100, DELTA)
+        least_noise(epsilon, Poisson(1.0), 200, 10**9, DELTA)
+
+
+def test_the_most_noise_is_tried_before_it_is_said_not_to_be_enough() -> None:
+    epsilon = spent(0.9 * MOST_NOISE, Poisson(1.0), 200, 10**9, DELTA).epsilon
+    assert 0.89 * MOST_NOISE < least_noise(epsilon, Poisson(1.0), 200, 10**9, DELTA) < 0.91 * MOST_NOISE
 
 
 def test_no_round_spends_nothing_and_a_round_without_noise_everything() -> None:

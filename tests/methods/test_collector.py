@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,8 @@ def test_it_says_who_answered_and_who_is_missing() -> None:
     [
         ([of(0), of(0), of(1)], r"answers for the places \[0\] again, or too late"),
         ([of(1), of(0)], r"answers for the places \[0\] again, or too late"),
+        ([replace(of(0, 2), places=np.array([0, 0]))], r"answers for the places \[0, 0\] again, or too late"),
+        ([replace(of(0, 2), places=np.array([1, 0]))], r"answers for the places \[1, 0\] again, or too late"),
         ([absent(0), of(0, 2)], r"answers for the places \[0, 1\] again, or too late"),
         ([of(1)], r"has not answered for the clients \[5\]: every place must be answered"),
         (

@@ -122,6 +122,12 @@ def test_a_fork_with_other_noise_or_sampling_is_refused(settings: dict[str, Any]
     assert not (tmp_path / "b" / "state").exists()
 
 
+def test_a_fork_with_other_clients_on_nodes_is_refused() -> None:
+    """Of clients on nodes no partition is known, and a share of 10 in 20 is not one of 10 in 100."""
+    with pytest.raises(RunError, match="a fork of a private run must keep its clients: the accountant adds up equal"):
+        Private(0.2, 1.0).check_composed({"clients": "20 clients"}, {"clients": "100 clients"})
+
+
 def test_a_run_that_was_not_private_cannot_become_private(tmp_path: Path) -> None:
     run(federation(method=UNIFORM, evaluation=EVERY), 2, out=tmp_path / "a", progress=False)
     with pytest.raises(StateError, match="is of another experiment: aggregation/clip is missing there"):

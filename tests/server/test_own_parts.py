@@ -13,6 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedsash import Federation, LocalTraining
+from fedsash.client.optimisers import Adam
+from fedsash.engines.base import Engine
+from fedsash.engines.like import upload_like
 from fedsash.methods import Aggregation, FedAvg, LocalRun, Upload, WeightedMean
 from fedsash.methods.base import Effort
 from fedsash.methods.sampling import Function, Uniform
@@ -22,6 +25,7 @@ from fedsash.settings.errors import SettingError
 from fedsash.vector.arrays import Floats, Ints, Vectors
 from fedsash.vector.spaces import CommonPart, ServerState
 from support.by_default import rotated, some
+from support.executors import Cluster
 from support.worlds import ENGINES, SEQUENTIAL, SIZES, VECTORISED, WORKERS, after, federation
 
 
@@ -132,11 +136,27 @@ class OfLargeClients(FedAvg):
         return uploads, {}
 
 
-@pytest.mark.parametrize("engine", ["sequential", "workers"])
-def test_an_upload_of_some_clients_of_a_round_is_refused_since_its_mean_is_over_all(engine: str) -> None:
+@pytest.mark.parametrize("engine", [SEQUENTIAL, WORKERS, Cluster(pieces=len(SIZES))], ids=["alone", "workers", "sums"])
+def test_an_upload_of_some_clients_of_a_round_is_refused_since_its_mean_is_over_all(engine: Engine) -> None:
     line = r"OfLargeClients\.upload = .*: must have the same names for all clients of a round"
     with pytest.raises(SettingError, match=line):
-        after(federation(engine=ENGINES[engine], method=OfLargeClients(), sampling=Uniform(len(SIZES))), 1)
+        after(federation(engine=engine, method=OfLargeClients(), sampling=Uniform(len(SIZES))), 1)
+
+
+class UploadsItsState(FedAvg):
+    """Clients upload all that the method lets them remember."""
+
+    def client_state(self, w: Tensor) -> Vectors:
+        return {"c": torch.zeros_like(w)}
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.delta, **local.client_state}, dict(local.client_state)
+
+
+def test_what_the_optimiser_remembers_is_not_in_the_form_of_an_upload() -> None:
+    local = LocalTraining(lr=0.1, batch=4, optimiser=Adam(), keep_moments=True)
+    with federation(method=UploadsItsState(), local=local) as world:
+        assert upload_like(world.training(), world.ask(world.start())).keys() == {"delta", "c"}
 
 
 @dataclass(frozen=True)

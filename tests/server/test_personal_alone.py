@@ -8,11 +8,25 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedsash.client import SGD, Adagrad, Adam, LocalTraining, Optimiser, RMSprop
-from fedsash.engines import LocalEngine
-from fedsash.methods import AdaBest, FedAvg, FedMoSWA, FedNova, FedSAM, Method, Mime, MimeLite, Scaffold
+from fedsash.engines import Engine, LocalEngine
+from fedsash.methods import (
+    AdaBest,
+    FedAvg,
+    FedMoSWA,
+    FedNova,
+    FedSAM,
+    LocalRun,
+    Method,
+    Mime,
+    MimeLite,
+    Scaffold,
+    Upload,
+)
 from fedsash.testing import close, identical
+from fedsash.vector.arrays import Vectors
 from fedsash.vector.sharing import Personal
 from support.by_default import rotated, some
 from support.norms import batch_norm_model, with_norm
@@ -52,6 +66,16 @@ def test_the_lower_layers_may_train_alone_first_and_moments_may_begin_anew() -> 
     assert close(whole, world.layout.flatten(plain), 1e-12)
 
 
+class Asking(FedAvg):
+    """FedAvg whose clients remember their gradient at the model that they received, and say so nowhere else."""
+
+    def client_state(self, w: Tensor) -> Vectors:
+        return {"g": torch.zeros_like(w)}
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.delta}, {"g": local.full_grad(local.sent.expand_as(local.w))}
+
+
 FULL_GRADIENTS: dict[str, tuple[Method, Callable[[Any], Any]]] = {
     "SCAFFOLD I": (Scaffold(option="I"), lambda state: state.client_state["c"]),
     "FedMoSWA I": (FedMoSWA(option="I"), lambda state: state.client_state["c"]),
@@ -65,9 +89,17 @@ def test_full_gradients_are_taken_with_the_part_as_it_was_received_and_not_as_it
 ) -> None:
     """So after one round they do not depend on how long the part trains alone, nor on whether it does."""
     method, gradients = FULL_GRADIENTS[name]
+    check_full_gradients(method, gradients, ENGINES[engine])
+
+
+def test_full_gradients_that_a_method_of_ones_own_takes_without_a_word_are_too() -> None:
+    check_full_gradients(Asking(), lambda state: state.client_state["g"], ENGINES["sequential"])
+
+
+def check_full_gradients(method: Method, gradients: Callable[[Any], Any], engine: Engine) -> None:
     found = []
     for alone in (0, 1, 3):
-        with personal(Personal(("4",), alone), method=method, engine=ENGINES[engine]) as world:
+        with personal(Personal(("4",), alone), method=method, engine=engine) as world:
             state, _ = world.round(world.start())
             found.append(gradients(state))
     assert found[0].norm() > 0

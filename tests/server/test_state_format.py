@@ -203,7 +203,8 @@ def test_the_result_says_what_was_chosen_and_what_has_to_be_remembered(tmp_path:
     assert result.summary["engine"] == content_of(tmp_path / "auto" / "engine.json")
     remembering = start(observed(engine=Counting()), 2, tmp_path / "counting")
     assert remembering.state.executor["rounds"].tolist() == [0, 1]
-    with observed(engine=Counting()) as world:
+    with observed(engine=Counting(), evaluation=Evaluation(clients=True)) as world:
+        world.evaluate(remembering.state)
         state, _ = world.round(remembering.state)
         assert world.saved(state).executor["rounds"].tolist() == [0, 1, 2], "a loop of one's own goes on, too"
 

@@ -60,8 +60,8 @@ class Request(Shown):
         return replace(self, ids=self.ids[places], clients=self.clients.only(places))
 
     def blocks(self, size: int) -> Iterator[tuple[slice, Request]]:
-        """The request in blocks of `size` clients, with their places; an evaluation, whose batches may mix clients'
-        samples, is one block."""
+        """The request in blocks of `size` clients, with their places; the job "evaluate", whose batches may mix
+        clients' samples, is one block."""
         count = len(self.ids)
         if count == 0:
             return
@@ -86,7 +86,7 @@ class Reply(Shown):
 
     `upload` `[b, ...]` are their uploads, `client_state` `[b, ...]` their new client state (empty if they keep it
     themselves), or `handles` `[b]` are handles on it. `norms` `[b]` is the largest Euclidean norm among each client's
-    uploaded vectors, NaN if its upload or its new client state is not finite (see `largest_norms`).
+    uploaded vectors, not finite if its upload or its new client state is not (see `largest_norms`).
     """
 
     places: Ints
@@ -184,11 +184,13 @@ class Collector:
             for answer in answers:
                 places = answer.places.tolist()
                 uploaded = bool(places) and not isinstance(answer, Missing)
-                too_late = uploaded and places[0] <= newest
-                if too_late or not answered.isdisjoint(places):
+                in_turn = [newest, *places]
+                too_late = uploaded and in_turn != sorted(in_turn)
+                before = len(answered)
+                answered.update(places)
+                if too_late or len(answered) < before + len(places):
                     promise = "every place is answered once, uploads in ascending order"
                     raise RuntimeError(f"the executor answers for the places {places} again, or too late: {promise}")
-                answered.update(places)
                 if isinstance(answer, Missing):
                     self.missing |= dict.fromkeys(places, answer.why)
                     continue

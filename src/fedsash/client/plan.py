@@ -350,7 +350,7 @@ class Batches:
         members = Members.of(clients)
         self.sizes = members.sizes
         self.batching = batching
-        self._members = members.flat
+        self._indices = members.flat
         self._numbers = numbers
         self._first = members.ends - self.sizes
         self._seed = seed
@@ -374,7 +374,7 @@ class Batches:
             np.copyto(h, np.uint64(LAST), where=cut.padding)
         order = h.argsort(axis=2)  # a permutation for each client and pass; padding comes last
         first = self._first[rows_of(ids, self._numbers)]
-        index = self._members.take(order.take(cut.flat) + first[:, None])
+        index = self._indices.take(order.take(cut.flat) + first[:, None])
         return BatchPlan(index=index, weights=cut.weights, count=cut.count, steps=work.steps)
 
     def whole(self, ids: Ints, batch: int) -> BatchPlan:
@@ -385,7 +385,7 @@ class Batches:
         most = int(chunks.max())
         position = np.arange(most * batch).reshape(most, 1, batch)
         valid = position < sizes[None, :, None]
-        index = self._members[np.where(valid, position, 0) + self._first[rows][None, :, None]]
+        index = self._indices[np.where(valid, position, 0) + self._first[rows][None, :, None]]
         weights = torch.from_numpy(valid / sizes[None, :, None]).to(self._like)
         return BatchPlan(index=index, weights=weights, count=valid.sum(axis=2), steps=chunks)
 

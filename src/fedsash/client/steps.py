@@ -23,7 +23,7 @@ from .settings import LocalTraining
 
 @dataclass
 class Batch:
-    """The batch of one step: `x` and `y` `[C, B, ...]`, `weights` `[C, B]` (each row sums to 1), `keys` `[C]`."""
+    """The batch of one step: `x` and `y` `[C, B, ...]`, `weights` `[C, B]` (0 for padding), `keys` `[C]`."""
 
     x: ModelInput
     y: Tensor
@@ -64,8 +64,8 @@ class StepInputs:
     The steps change `w`, the optimiser's `moments`, the running `statistics` of BatchNorm, if any, and the method's
     `round_state` in place. `rates` `[K, C, 1]` are the learning rates, and `numbers` `[K, C or 1, 1]` those of the
     steps, from 1; None if the optimiser does not need them. `received` `[C, d]` are the parameters that stay with the
-    clients, as they were before the training; None if nothing stays, or if the method does not ask for them. The other
-    fields are those of `Step`; its `w` are the common parameters, which come first in this one.
+    clients, as they were before the training; None if nothing stays. The other fields are those of `Step`; its `w` are
+    the common parameters, which come first in this one.
     """
 
     w: Tensor
@@ -106,7 +106,7 @@ class Gradient(Protocol):
     """`gradient(w, batch, server_state)`: the gradient `[C, D]` of each client's loss over its batch at `w` `[C, D]`.
 
     `server_state` are the vectors that the server sent; the method's `objective` may need them. The batch moves the
-    running `statistics` `[C, B]` of BatchNorm in place, if they are given.
+    running `statistics` `[C, s]` of BatchNorm in place, if they are given.
     """
 
     one: bool

@@ -75,8 +75,8 @@ class Trainer:
             self._unseeded = torch_generators(self._like.device)
         self._counts_steps = local.optimiser.counted
         self._draws_keys = gradient.dropout or data.transform.augments
-        # Steps change the part that stays with a client; a method's full gradients are at the part as it was received.
-        self._keeps_received = method.full_gradients and sharing.trained > sharing.common_size
+        # Steps change the part that stays with a client; gradients at the received model are at that part as received.
+        self._keeps_received = sharing.trained > sharing.common_size
         self._memory = ClientMemory(method, local, sharing)
         self._plans = RoundPlans(
             local,
@@ -237,7 +237,7 @@ class Trainer:
         self, request: Request, plan: RoundPlan, before: ClientStateParts
     ) -> tuple[LocalRun, Tensor, Tensor | None, Tensor | None]:
         """The clients of a request before their first step: as a method sees them, and as new tensors `[C, ...]` what
-        they train, their statistics, and their personal part as they received it; None if it is not needed."""
+        they train, their statistics, and their personal part as they received it; None if nothing stays."""
         sharing = self._sharing
         models = request.sent
         if before.own is not None:
@@ -263,24 +263,21 @@ class Trainer:
             client_state=before.method,
             round_state={},
             layout=sharing.common,
-            full_grad=partial(self._full_gradient, request, w, received),
+            full_grad=partial(self._full_gradient, request, received),
             reach=lambda: plan.reach,
         )
         return run, w, statistics, received
 
-    def _full_gradient(self, request: Request, models: Tensor, received: Tensor | None, w: Tensor) -> Tensor:
+    def _full_gradient(self, request: Request, received: Tensor | None, w: Tensor) -> Tensor:
         """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]`, over all its samples, without
-        augmentation, in chunks of a batch. The others are as they were `received`, else as they are in its model."""
+        augmentation, in chunks of a batch. The others are as they were `received`."""
         chunk = self.local.batch
         if chunk == "full":
             chunk = int(self.batches.sizes_of(request.ids).max())
         draws = self._draws(request, self.batches.whole(request.ids, chunk))
         common_size = w.shape[1]
-        if models.shape[1] > common_size:
-            others = models[:, common_size:]
-            if received is not None:
-                others = received
-            w = torch.cat([w, others], dim=1)
+        if received is not None:
+            w = torch.cat([w, received], dim=1)
         return self._local_steps.full_gradient(w, draws, request.server_state)[:, :common_size]
 
     def _draws(self, request: Request, batches: BatchPlan, purpose: Purpose = Purpose.STEP) -> Draws:

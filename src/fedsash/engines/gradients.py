@@ -195,8 +195,9 @@ class Stacked:
         if before is None:
             before = self._spare.expand(len(w), -1)
         gradient: Tensor
-        gradient, others = self._gradient(w, before, x, batch.y, batch.weights, batch.keys, server_state)
-        self._features, after = others
+        gradient, (self._features, after) = self._gradient(
+            w, before, x, batch.y, batch.weights, batch.keys, server_state
+        )
         if statistics is not None:  # clients whose batch is padding alone keep theirs
             has_samples = batch.weights.sum(1, keepdim=True) > 0
             statistics.copy_(torch.where(has_samples, after, statistics))

@@ -29,7 +29,7 @@ def upload_like(training: Training, request: Request) -> Uploaded:
         samples=one,
         lr_sum=one,
         server_state=request.server_state,
-        client_state=state_like(training, request),
+        client_state=training.memory.split(state_like(training, request)).method,
         round_state={},
         layout=sharing.common,
         full_grad=torch.zeros_like,

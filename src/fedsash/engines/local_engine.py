@@ -28,11 +28,11 @@ from .workers import Workers, can_fork
 Kind = Literal["auto", "sequential", "vectorised"]
 Auto = Literal["auto"]
 
+# The bounds are those of the largest machines. They do not depend on this one: the run may go on with another.
 Processors: TypeAlias = Annotated[int, Interval(ge=1, le=1024)]
 """A number of processes or threads."""
 BlockSize: TypeAlias = Annotated[int, Interval(ge=1, le=65_536)]
 """A number of clients that are stacked."""
-"""Bounds that the largest machines keep. They do not depend on this machine, which may go on with a run of another."""
 
 PER_CORE = 8
 """At most so many workers are started for each core."""

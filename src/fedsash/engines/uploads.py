@@ -72,10 +72,7 @@ class Uploads:
         if not usable:
             return
 
-        if self._names is None:
-            self._names = set(answer.upload)
-        if answer.upload.keys() != self._names:
-            raise self._other_names(answer.upload)
+        self._check_names(answer.upload)
 
         # The others count: the rule says what of them is summed, and a private one clips them first.
         collector.accepted += answer.places.tolist()
@@ -94,12 +91,15 @@ class Uploads:
                 check_rows(self.rule, "derive", vectors, len(answer.places))
         self.sums.add(vectors, answer.places)
 
-    def _other_names(self, upload: Vectors) -> SettingError:
-        """The error that clients don't upload what those before them have: a mean is over all of a round."""
+    def _check_names(self, vectors: Vectors) -> None:
+        """Raise `SettingError` if clients don't upload what those before them have: a mean is over all of a round."""
+        if self._names is None:
+            self._names = set(vectors)
+        if vectors.keys() == self._names:
+            return
         hook = "upload" if self._derives else "probe"
-        names = sorted(self._names or ())
-        requirement = f"must have the same names for all clients of a round, as {names} of those before"
-        return SettingError.at(f"{type(self._method).__name__}.{hook}", sorted(upload), requirement)
+        requirement = f"must have the same names for all clients of a round, as {sorted(self._names)} of those before"
+        raise SettingError.at(f"{type(self._method).__name__}.{hook}", sorted(vectors), requirement)
 
     def mean(self) -> MeanUpload:
         """The weighted means over the accepted clients; empty if there are none."""
@@ -126,6 +126,8 @@ class Uploads:
         if not len(places):
             return
         collector = self.collector
+        if part.sums:
+            self._check_names(part.sums)
         self.sums.merge(part.sums, places)
         collector.samples += part.samples
         collector.accepted += part.accepted.tolist()

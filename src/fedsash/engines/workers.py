@@ -58,8 +58,8 @@ class Workers(Executor):
     process and trains no client. If a request is abandoned, the processes may still work on it; so they are ended, and
     the next request starts new ones.
 
-    If a process dies, a new one takes its place and answers the clients that it has left, at most twice in one request;
-    then `WorkerError` is raised.
+    If a process dies, a new one takes its place and answers the clients that it has left, at most twice for each worker
+    in one request; then `WorkerError` is raised.
     """
 
     server_threads = 1

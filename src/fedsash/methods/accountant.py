@@ -31,13 +31,13 @@ class Privacy:
 
 
 Known: TypeAlias = Poisson | Uniform
-SAMPLINGS = (Poisson, Uniform)
+ACCOUNTED = (Poisson, Uniform)
 """The samplings that the accountant knows; those that extend them may draw in another way."""
 
 
 def known(sampling: Sampling) -> Known:
     """The sampling; raises `SettingError` if the accountant does not know it."""
-    if type(sampling) not in SAMPLINGS:
+    if type(sampling) not in ACCOUNTED:
         raise unknown(sampling)
     return sampling  # type: ignore[return-value]
 
@@ -88,15 +88,15 @@ def least_noise(epsilon: float, sampling: Known, clients: int, rounds: int, delt
 
     high = 1.0
     while not enough(high):
-        high *= 2
         requirement = f"no noise up to {MOST_NOISE:,} is enough for {rounds:,} rounds at delta = {delta:.2g}"
-        check(high <= MOST_NOISE, "epsilon", epsilon, requirement)
+        check(high < MOST_NOISE, "epsilon", epsilon, requirement)
+        high = min(2 * high, float(MOST_NOISE))
     low = high / 2
     while enough(low):
-        high = low
-        low = high / 2
         requirement = f"a noise of {LEAST_NOISE:g}, the least that the accountant knows, spends less"
-        check(low >= LEAST_NOISE, "epsilon", epsilon, requirement)
+        check(low > LEAST_NOISE, "epsilon", epsilon, requirement)
+        high = low
+        low = max(low / 2, LEAST_NOISE)
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
         if enough(middle):

@@ -17,7 +17,7 @@ from ..settings.setting import Setting
 from ..vector.arrays import Vectors
 from ..vector.randomness import Purpose, generator
 from ..vector.sharing import Sharing
-from .accountant import LEAST_NOISE, MOST_NOISE, SAMPLINGS, Privacy, accounting, known, least_noise, spent, unknown
+from .accountant import ACCOUNTED, LEAST_NOISE, MOST_NOISE, Privacy, accounting, known, least_noise, spent, unknown
 from .base import Effort, Method, Upload
 from .rules import Aggregation, Surroundings
 from .sampling import Sampling
@@ -128,7 +128,7 @@ class Private(Aggregation, name="private"):
         if self.delta is None and clients == 1:
             requirement = "must be given for a federation of one client: the default, N^-1.1, is 1"
             yield SettingError.at("Private.delta", self.delta, requirement)
-        if type(sampling) not in SAMPLINGS:
+        if type(sampling) not in ACCOUNTED:
             yield unknown(sampling)
             return
         if self.adaptive is not None:
@@ -189,7 +189,7 @@ class Private(Aggregation, name="private"):
     def check_composed(self, fingerprint: Mapping[str, str], earlier: Mapping[str, str]) -> None:
         if not earlier:
             return
-        names = ("aggregation", "sampling", "partition")
+        names = ("aggregation", "sampling", "partition", "clients")
         changed = [name for name in names if fingerprint.get(name) != earlier.get(name)]
         if changed:
             line = f"a fork of a private run must keep its {' and '.join(changed)}: the accountant adds up equal rounds"

@@ -128,8 +128,8 @@ class FedNova(Aggregation, name="fednova"):
     For plain SGD a_i is the number of steps K_i. Here it follows the exact recursion of SGD's momentum, of the
     method's proximal term (FedProx, FedACG, FedDyn), and of a rate that moves within the round. (Published code adds
     up the recursions of momentum and of the proximal term, which is not exact.) Weight decay is left out, as
-    published. If all clients take equal steps, FedNova is the weighted mean. The weights p_i are the method's. For a
-    global momentum use the server optimiser.
+    published. If all clients take equal steps, FedNova is the weighted mean, unless `tau = "steps"`. The weights p_i
+    are the method's. For a global momentum use the server optimiser.
     """
 
     tau: Literal["coefficients", "steps"] = "coefficients"

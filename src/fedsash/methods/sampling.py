@@ -65,6 +65,9 @@ def _load(owner: str, path: str) -> NDArray[Any]:
 
 DrawFunction: TypeAlias = Callable[[int, Ints, int], Any]
 
+FIRST = 5
+"""So many rounds show how many clients take part."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Setting):
@@ -107,10 +110,10 @@ class Sampling(Setting):
         ids = _sorted_ids(f"{type(self).__name__}.draw: answer in round {round + 1}", answer, below=len(sizes))
         return ids[self.answers(round, ids, sizes, seed)]
 
-    def first(self, sizes: Ints, seed: int, rounds: int = 5) -> tuple[Ints, ...]:
-        """The clients of each of the first `rounds` rounds, without empty ones; client 0 if all are empty."""
+    def first(self, sizes: Ints, seed: int) -> tuple[Ints, ...]:
+        """The clients of each of the first `FIRST` rounds, without empty ones; client 0 if all are empty."""
         first: list[Ints] = []
-        for round in range(rounds):
+        for round in range(FIRST):
             ids = self.clients(round, sizes, seed)
             if len(ids):
                 first.append(ids)

@@ -63,13 +63,14 @@ class Evaluator:
         goal = self._scorer.goal
         each = values_of(goal, scores)
         if split == "clients":
-            values = {name: _mean(of_clients) for name, of_clients in each.items()}
+            values = {name: _mean(of_metric) for name, of_metric in each.items()}
         else:
             totals = {name: sums.sum(0) for name, sums in scores.items()}
             values = values_of(goal, totals)
+        of_clients = each[goal.criterion.name]
+        more = over_clients(of_clients, scores["loss"][:, 1], goal.criterion.better)
         criterion = np.full(self._clients, np.nan)
-        criterion[places] = each[goal.criterion.name]
-        more = over_clients(criterion[places], scores["loss"][:, 1], goal.criterion.better)
+        criterion[places] = of_clients
         return {**_loss_and_metrics(values), "more": more, "each": criterion}
 
     def _central(self, test: Samples, w: Tensor, round: int, model: str) -> Score:

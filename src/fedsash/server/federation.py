@@ -1,4 +1,4 @@
-"""A federation: its settings, what they check, and what is asked of it between rounds; `server_round` makes these."""
+"""A federation: its settings, their checks, and what is asked of it between rounds; `server_round` makes the rounds."""
 
 from __future__ import annotations
 
@@ -286,6 +286,8 @@ class Federation(Setting, WithExecutor, Shown):
         """
 
         def ask(request: Request) -> Answers:
+            if state is not None and not self._lazy.started:
+                self.prepare(state=state)
             if state is not None and self.sharing.own_size:
                 request = replace(request, clients=state.everybody(OWN))
             elif self.sharing.own_size:

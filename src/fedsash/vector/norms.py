@@ -12,13 +12,13 @@ from torch import nn
 from ..settings.errors import check
 from .private_torch import Norm, is_batch_norm
 
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+STATISTIC_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 """PyTorch's names of BatchNorm's statistics."""
 
 
 def is_statistic(name: str) -> bool:
     """Whether a tensor's name in a state dictionary is that of one of BatchNorm's statistics."""
-    return name.rpartition(".")[2] in STATISTICS
+    return name.rpartition(".")[2] in STATISTIC_NAMES
 
 
 def batch_norms(module: nn.Module) -> list[str]:

@@ -139,9 +139,9 @@ def draws_kept(loader: object = None) -> Iterator[None]:
     states_of_loader = {generator: generator.get_state() for generator in _generators(loader)}
     state_of_python = random.getstate()
     state_of_numpy = np.random.get_state()
-    devices = []
+    devices: list[int] = []
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        devices.append(torch.cuda.current_device())
+        devices += range(torch.cuda.device_count())  # code inside may seed all of them
     with torch.random.fork_rng(devices):
         try:
             yield
@@ -209,7 +209,7 @@ def check_repeats(place: str, value: object, draw: Callable[[], object]) -> None
         for seed in range(4):  # a choice of few clients is the same one by chance now and then
             random.seed(seed)
             np.random.seed(seed)
-            torch.manual_seed(seed)
+            seed_cpu(seed)  # `torch.manual_seed` would also seed the GPUs, of which nothing has been used yet
             answers.append(np.asarray(draw()))
     are_same = all(np.array_equal(answers[0], other) for other in answers[1:])
     requirement = (

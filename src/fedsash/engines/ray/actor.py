@@ -15,6 +15,7 @@ from ...client.messages import SCORES, Reply, Request
 from ...client.store import StateRows
 from ...methods import Aggregation
 from ...vector.arrays import Ints, stacked
+from ...vector.randomness import no_draws_in_hooks
 from ...vector.spaces import ClientState
 from ..local_engine import LocalEngine
 from ..processes import keep_freed_memory, own_memory, sendable
@@ -50,6 +51,7 @@ class Actor:
             self._work = ClientWork(unpacked(training), unpacked(data))
             self._trainer = self._engine.trainer(self._work)
             self._sizes = sizes_of(self._work)
+            self._no_draws = no_draws_in_hooks({"Federation.aggregation": self._work.training.aggregation})
         except Exception as error:
             return packed(sendable(error))
         return packed(None)
@@ -85,7 +87,7 @@ class Actor:
             replies = _without_states(replies, int(places[0]), new_states)
         if not summed(request, training.aggregation):
             return list(replies)
-        uploads = Uploads(request, training.aggregation, training.method, self._sizes, self._pieces)
+        uploads = Uploads(request, training.aggregation, training.method, self._sizes, self._pieces, self._no_draws)
         for reply in replies:
             uploads.take(reply)
         return [uploads.partial_sum()]

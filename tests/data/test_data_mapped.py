@@ -21,6 +21,7 @@ from fedsash.engines import Engine
 from fedsash.errors import DataError
 from fedsash.lab.config import ConfigError, load, parse
 from fedsash.methods.sampling import Uniform
+from fedsash.tasks import MultiLabel, Segmentation, Task
 from support.by_default import by_default
 from support.choices import chequered
 from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, identical
@@ -281,3 +282,18 @@ def test_labels_that_are_numbers_need_a_task_and_users_that_nobody_asks_for_are_
     np.save(folder / "y.npy", Y + 0.5)
     with pytest.raises(ConfigError, match=r'^task.name is missing: .*float64.*, such as task.name = "regression"'):
         parse(table).federation()
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "classes"),
+    [
+        (np.array([[0, 1, 1], [1, 0, 0]]), MultiLabel(), 3),
+        (np.array([[[0, 1], [2, 255]], [[0, 0], [1, 1]]]), Segmentation(ignored=255), 3),
+    ],
+)
+def test_the_task_counts_the_classes_of_files_as_of_arrays(tmp_path: Path, y: Any, task: Task, classes: int) -> None:
+    x = np.zeros((2, 2, 2, 3), dtype=np.uint8)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    data = NpyFiles(str(tmp_path)).load().learning(task).partition(IID(1))
+    assert data.classes == FederatedData.from_arrays(x, y, [[0, 1]], task=task).classes == classes

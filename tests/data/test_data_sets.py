@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from fedsash.data import (
     TinyImageNet,
     Users,
 )
+from fedsash.data.source import Source
+from fedsash.data.sources import published
+from fedsash.data.sources.images import load
 from fedsash.data.sources.published import CATALOGUE, DIGIT_FIVE, PublishedImages
 from support.forms import (
     classes,
@@ -273,3 +277,21 @@ def test_without_a_network_each_name_says_what_to_fetch(monkeypatch: pytest.Monk
         assert "\n" not in line
         assert line.startswith(f"path = {hub!r}: is no folder here, and the hub did not give it (")
         assert f"hf download {hub} --repo-type dataset --local-dir FOLDER" in line
+
+
+def test_a_domain_without_test_images_moves_no_other_domains_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose users have so few images each that none is held out."""
+    write_digit_five(tmp_path)
+
+    def loaded(folder: str, *settings: Any) -> Source:
+        source = load(folder, *settings)
+        if folder.endswith("Synth_Digits"):
+            return replace(source, test=None)
+        return source
+
+    monkeypatch.setattr(published, "load", loaded)
+    source = DigitFive(str(tmp_path)).load()
+    assert source.test is not None and source.test.domain is not None
+    assert source.test.domain.bincount().tolist() == [30, 20, 5, 0, 5]

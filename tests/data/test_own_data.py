@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from fedsash.data.partitions import as_partition
 from fedsash.evaluation import Evaluation
 from fedsash.methods.sampling import Uniform
 from fedsash.server.federation import Federation
-from fedsash.settings.errors import FedsashError, SettingError
+from fedsash.settings.errors import DataError, FedsashError, SettingError
 from fedsash.tasks import Classification, Regression
 from support.worlds import SEQUENTIAL
 
@@ -325,3 +326,11 @@ def test_data_sets_that_are_none_are_refused_in_one_line() -> None:
 def test_whole_floating_point_labels_of_a_classification_are_classes() -> None:
     data = FederatedData.from_arrays(X, Y.astype(float), users=USERS, task=Classification())
     assert data.train.y.dtype == torch.int64 and data.classes == 3
+
+
+def test_an_item_without_its_user_is_refused() -> None:
+    items = [{"a": x, "label": y, "who": user} for x, y, user in zip(X[:2], Y[:2], ("ann", math.nan), strict=True)]
+    with pytest.raises(DataError, match=r"^users\[1\] is missing"):
+        FederatedData.from_datasets(Shouted(*items), users="who")
+    numbered = [item | {"who": torch.tensor(number)} for number, item in enumerate(items)]
+    assert FederatedData.from_datasets(Shouted(*numbered), users="who").user_names == ("0", "1")

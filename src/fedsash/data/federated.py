@@ -192,8 +192,6 @@ class FederatedData(Shown):
             check(isinstance(test, tuple | list) and len(test) == 2, "test", type(test).__name__, "must be (x, y)")
             test_x, test_y = test
             test_samples = Samples(arrays.features(test_x), arrays.labels(test_y))
-        if classes is None:
-            classes = _class_count(chosen_task(task, train.y), train, test_samples)
         indices = _client_indices(clients, train, partition, seed)
         client_names: tuple[str, ...] = ()
         if isinstance(clients, Mapping):
@@ -202,7 +200,7 @@ class FederatedData(Shown):
             train,
             test_samples,
             indices,
-            classes,
+            classes or 0,
             transform,
             label_names,
             task=task,

@@ -174,8 +174,19 @@ def _of_dicts(items: list[Any], label: str, users: str, where: str) -> Columns:
         x = next(iter(inputs.values()))
     columns = {"x": x, "y": _stacked([item[label] for item in items], label, where)}
     if users:
-        columns["users"] = np.array([item[users] for item in items])
+        columns["users"] = _users(items, users)
     return columns
+
+
+def _users(items: list[Any], key: str) -> NDArray[np.object_]:
+    """The user of each item. Of a list of texts and a NaN NumPy would make texts, and of the gap a user."""
+    users = np.empty(len(items), dtype=object)
+    for i, item in enumerate(items):
+        user = item[key]
+        if isinstance(user, Tensor):
+            user = user.tolist()
+        users[i] = user
+    return users
 
 
 def _inputs(xs: list[Any], where: str) -> Any:

@@ -198,11 +198,9 @@ class Learning:
         answer = self.answers.pop((client, number), None)
         if answer is None:
             (answer,) = self.federation.executor.work(self.ask(client, number, start))
-        usable = False
         if isinstance(answer, Reply):
             self.passed += int(answer.effort.samples.sum())  # a refused upload's, too
-            usable = len(self.federation.aggregation.accepts(answer.norms)) > 0
-        if not isinstance(answer, Reply) or not usable:
+        if not isinstance(answer, Reply) or not self.federation.aggregation.accepts(answer.norms):
             self.refused.add((client, number))
             self.left_out.append(client)
             return None

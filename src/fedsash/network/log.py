@@ -92,8 +92,8 @@ class Log:
     def timeline(self, now: float, up: Channel | None) -> dict[str, Any]:
         """What each client did and when, and the use of the link and the window's size over time.
 
-        `intervals` are [client, activity, from, to] in order of their ends, at most `INTERVALS`. `more` counts the
-        others. Between its intervals a client waits.
+        `intervals` are [client, activity, from, to]: at most `INTERVALS` activities in order of their ends, each after
+        the "wait" of its client before it, if there is one. `more` counts the other activities.
         """
         rate = None
         if up is not None:

@@ -145,7 +145,7 @@ class Clock:
             raise Ended(site.why)
         if not process.ok:
             raise cast(BaseException, process.value)
-        trips: list[Trip] = process.value or []
+        trips = cast(list[Trip], process.value)
         reasons = {trip.client: trip.why for trip in trips}
         return [reasons.get(client, "away") for client in clients]
 

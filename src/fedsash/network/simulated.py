@@ -59,7 +59,10 @@ class SimulatedSite(Site):
         if math.isinf(back):
             yield self.env.event()
         elif back > self.env.now:
-            yield self.env.timeout(max(min(back, until) - self.env.now, 0.0))
+            end = min(back, until)
+            yield self.env.timeout(max(end - self.env.now, 0.0))
+            while self.env.now < end:  # the sum of the clock and the difference was rounded to just before that time
+                yield self.env.timeout(end - self.env.now)
 
     def gone(self, clients: Sequence[int]) -> bool:
         return math.isinf(self._back(clients))

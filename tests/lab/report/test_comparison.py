@@ -164,6 +164,12 @@ def test_runs_of_no_sweep_are_grouped_by_what_they_are_but_for_seed_and_engine()
     assert only(rows, "model", run="c").gain == 0.75
 
 
+def test_a_run_of_no_sweep_is_not_called_after_a_run_of_one() -> None:
+    in_sweep = CollectedRun("s/lr=0.1", {"seed": 0}, {"lr": "0.1"}, {"model": 0.5})
+    alone = CollectedRun("a", {"seed": 0}, {}, {"model": 0.5})
+    assert [row.labels for row in compare([in_sweep, alone], "run=a")] == [{"lr": "0.1"}, {"run": "a"}]
+
+
 def test_a_group_of_runs_is_called_after_all_of_its_seeds() -> None:
     runs = [CollectedRun(f"seed={seed},lr=0.1", {"seed": seed}, {}, {"model": 0.5}) for seed in range(3)]
     assert [row.labels["run"] for row in compare(runs)] == ["seed=*,lr=0.1"]

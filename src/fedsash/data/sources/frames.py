@@ -191,7 +191,7 @@ def _of_csv(file: Path, names: ColumnNames) -> pandas.DataFrame:
             raise DataError(f"{file}: {cure}") from None
     hint = HEADLESS if _headless(frame) else ""
     check_columns(names, list(frame.columns), str(file), hint)
-    for name in {*users} & {*frame.columns}:
+    for name in users:
         frame[name] = _whole(frame[name])
     return frame
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from ...settings.errors import DataError, SettingError, check, one_line
 from ...system.paths import plain_file, similar
-from ...tasks import chosen_task
 from .. import arrays
 from ..samples import Samples
 from ..source import NamedDataset, Source
@@ -47,11 +46,7 @@ class NpyFiles(NamedDataset, name="npy"):
         test = None
         if (folder / "x_test.npy").exists() or (folder / "y_test.npy").exists():
             test = _samples(folder, "_test")
-        task = chosen_task(None, train.y)
-        classes = task.classes(train.y)
-        if test is not None:
-            classes = max(classes, task.classes(test.y))
-        return Source(train, test, classes, PLAIN, user_names=user_names)
+        return Source(train, test, 0, PLAIN, user_names=user_names)  # the task counts the classes, once it is known
 
 
 def _samples(folder: Path, ending: str) -> Samples:

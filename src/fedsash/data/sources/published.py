@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase, digits
@@ -308,9 +308,16 @@ class DigitFive(PublishedImages, name="digit_five"):
         for domain, source in zip(DIGIT_FIVE, sources, strict=True):
             requirement = f"its classes must be called as those of {DIGIT_FIVE[0]}: {', '.join(names)}"
             check(source.label_names == names, f"path: {domain}", ", ".join(source.label_names), requirement)
-        train = [self._drawn(source.train, seed, k) for k, source in enumerate(sources)]
-        test = [source.test for source in sources if source.test is not None]
-        return replace(sources[0], train=_joined(train), test=_joined(test), domain_names=DIGIT_FIVE)
+        train = {}
+        tests = {}
+        for number, source in enumerate(sources):
+            train[number] = self._drawn(source.train, seed, number)
+            if source.test is not None:
+                tests[number] = source.test
+        test = None
+        if tests:
+            test = _joined(tests)
+        return replace(sources[0], train=_joined(train), test=test, domain_names=DIGIT_FIVE)
 
     def _folders(self) -> Iterator[Path]:
         root = Path(self.path).expanduser()
@@ -391,12 +398,12 @@ def _plain_unless(augment: bool, settings: ReadingSettings) -> ReadingSettings:
     return replace(settings, transform=replace(settings.transform, crop=0, flip=False))
 
 
-def _joined(parts: list[Samples]) -> Samples:
-    """Samples of several domains, numbered from 0."""
+def _joined(parts: Mapping[int, Samples]) -> Samples:
+    """Samples of several domains, by the number of each domain."""
     pixels = []
     labels = []
     domains = []
-    for domain, part in enumerate(parts):
+    for domain, part in parts.items():
         assert isinstance(part.x, torch.Tensor)  # images of Digit-Five are always decoded at once
         pixels.append(part.x)
         labels.append(part.y)

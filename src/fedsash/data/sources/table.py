@@ -44,7 +44,8 @@ class Table(NamedDataset, name="table"):
     """the share of the rows (of each user), drawn at random, that becomes the test set, if the folder has no `test`"""
     _: KW_ONLY
     time: str = ""
-    """a column of numbers or ISO dates, which is no feature: the test set is the latest rows, none drawn at random"""
+    """a column of numbers or ISO dates, no feature unless `features` names it: the test set is the latest rows, none
+    drawn at random"""
     unpacked: Gigabytes = UNPACKED
     """how many GB of memory a packed file may take, as of `Images`"""
 

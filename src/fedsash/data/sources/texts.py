@@ -114,11 +114,8 @@ def _row(text: Any, i: int, encode: Callable[[str], Any]) -> Ints:
     if isinstance(encoding, Mapping):
         ids = encoding["input_ids"]
         mask = encoding.get("attention_mask")
-    elif hasattr(encoding, "input_ids"):
-        ids = encoding["input_ids"]
-        mask = getattr(encoding, "attention_mask", None)
     else:
-        ids = encoding
+        ids = getattr(encoding, "input_ids", encoding)
         mask = getattr(encoding, "attention_mask", None)
     row = np.asarray(getattr(ids, "ids", ids))
     if row.size == 0:

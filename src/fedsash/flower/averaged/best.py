@@ -59,15 +59,15 @@ class KeptBest:
 
         Raises `RunError` if it is not a number.
         """
-        there = [record for record in records if record]
-        for record in there:
+        filled = [record for record in records if record]
+        for record in filled:
             if self.metric in record:
                 score = self._number(record[self.metric])
                 if self._is_better(score):
                     self.model = BestModel(round, score, served())
                 return
-        if there and self.model is None and not self._warned:
-            names = sorted({name for record in there for name in record})
+        if filled and self.model is None and not self._warned:
+            names = sorted({name for record in filled for name in record})
             log.warning("Averaged.best: round %d has no metric %r; it has %s", round, self.metric, brief(names))
             self._warned = True
 

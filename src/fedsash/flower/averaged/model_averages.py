@@ -32,9 +32,7 @@ class ModelAverages:
     def __init__(
         self, averages: Mapping[str, Average], first: Tensors, folder: Path | None, latest: Collection[str] = ()
     ) -> None:
-        unknown = [part for part in latest if not _arrays_in(part, first)]
-        requirement = f"no array or module is called {brief(unknown)}; there are {brief(list(first))}"
-        check(not unknown, "Averaged.latest", list(latest), requirement)
+        _check_parts(latest, first, "Averaged.latest", list(latest))
         no_weights = {name for name in first if _is_unit_vector(name, first)}
         for part in latest:
             no_weights |= _arrays_in(part, first)
@@ -96,14 +94,20 @@ def _file(i: int, name: str) -> str:
     return f"{i}-{name.replace('/', '-')}.safetensors"
 
 
+def _check_parts(parts: Collection[str], names: Collection[str], place: str, value: object) -> None:
+    """Raise `SettingError` unless each of the parts is an array or a module."""
+    unknown = [part for part in parts if not _arrays_in(part, names)]
+    requirement = f"no array or module is called {brief(unknown)}; there are {brief(list(names))}"
+    check(not unknown, place, value, requirement)
+
+
 def _members(average: Average, names: Collection[str]) -> set[str]:
     """Those of the arrays' `names` that an average has. Raises `SettingError` as `ModelAverages` does."""
     requirement = '"re-estimate" needs samples, which a strategy has not: re-estimate the statistics in evaluate_fn'
     check(average.buffers != "re-estimate", "buffers", average.buffers, requirement)
     parts = (average.part,) if isinstance(average.part, str) else average.part
-    unknown = [part for part in parts if part != "all" and not _arrays_in(part, names)]
-    requirement = f"no array or module is called {brief(unknown)}; there are {brief(list(names))}"
-    check(bool(parts) and not unknown, "part", average.part, requirement)
+    check(bool(parts), "part", average.part, "must name an array or a module, or be all")
+    _check_parts([part for part in parts if part != "all"], names, "part", average.part)
     members: set[str] = set()
     if average.part == "all":
         members |= set(names)

@@ -92,10 +92,10 @@ class Registry:
 
 
 @cache
-def _choices(axis: Any) -> dict[str, dict[str, str]]:
-    """The fields of an axis's classes that stand in place of the name: their values, and the name that each means."""
+def _choices(base: Any) -> dict[str, dict[str, str]]:
+    """The fields of a base's classes that stand in place of the name: their values, and the name that each means."""
     choices: dict[str, dict[str, str]] = {}
-    for name, cls in getattr(axis, "by_name", {}).items():
+    for name, cls in getattr(base, "by_name", {}).items():
         for field in fields(cls):
             if field.metadata.get("chooses"):
                 values = get_args(hints_of(cls)[field.name])

@@ -20,7 +20,7 @@ from ...runs.pictures.picture import Layer
 from ...runs.pictures.styles import paired
 from ...runs.progress import Progress
 from ...runs.time_limit import TIME_UP, time_limit
-from ...settings.errors import FedsashError, RunError, check
+from ...settings.errors import FedsashError, RunError, check, one_line
 from ...system.files import table as read_table
 from ...system.files import write_table
 from ..config import Experiment
@@ -31,12 +31,12 @@ from ..sweeps import PlannedRun
 from .composed import Finding, composed
 from .pick import ANY, SPEED_UPS, STATISTICS, AxisLabels, Pick, Picks, by_label, check_axis
 from .results import TO_TARGET, Measurement, Results, safe
+from .tables import START
 
 if TYPE_CHECKING:
     from ..studies.opened import OpenRun
 
 AGAINST = {"round": "round", "trips": "client trips"}
-START = Pick(model="model", statistic="last_mean")
 Models: TypeAlias = Callable[[int], Sequence[str]]
 """The names of a study's models in a run of so many rounds."""
 
@@ -311,7 +311,7 @@ class StudyFigure(Figure):
                 try:
                     table = self._studied(panel, group, results, job)
                 except (FedsashError, OSError) as error:
-                    job.say(f"{self.name}: {group[0].name}: {' '.join(str(error).split())}")
+                    job.say(f"{self.name}: {group[0].name}: {one_line(error)}")
                 else:
                     findings.append(Finding(label, ", ".join(self._labels(group[0], results)), table))
         if self.shows and findings:

@@ -557,9 +557,12 @@ def collect(
         grid = cell.table.table.best_over
         if grid and measured.chosen:
             pick = pick | Pick({grid: (measured.chosen,)})
-        if any(stopped_early(results, run) for run in results.runs(pick)):
+        used = results.runs(pick)
+        run = used[0]
+        if pick.statistic in SPEED_UPS:
+            used = [*used, *results.runs(pick | cell.table.table.against)]
+        if any(stopped_early(results, each) for each in used):
             continue
-        run = results.runs(pick)[0]
         if other_data([settings_of(run)], data_of(cell.settings)):
             continue
         summary = files.table(results.folder(run) / "summary.json")

@@ -128,7 +128,7 @@ def _setting(row: Row, cell: Cell) -> str:
     differences = row.differences(cell)
     if not differences:
         return "at the printed setting"
-    words = f"ours: {'; '.join(differences[:MOST_DIFFERENCES])}"
+    words = f"{OURS}{'; '.join(differences[:MOST_DIFFERENCES])}"
     more = len(differences) - MOST_DIFFERENCES
     return f"{words} and {more} more" if more > 0 else words
 

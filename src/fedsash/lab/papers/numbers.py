@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, TypeAlias
 
 from ...settings.errors import check
+from ..report.comparison import half_width
 
 Label: TypeAlias = str | float
 """A label: a row's or a column's name, a round, a number of clients."""
@@ -17,7 +18,6 @@ Key: TypeAlias = tuple[Label, ...]
 
 SEEDS = 3
 """The fewest seeds whose spread says how certain their mean is."""
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,7 @@ class Quantity:
             return self.mean, self.mean
         if len(self.values) < SEEDS:
             return -math.inf, math.inf
-        from scipy.stats import t
-
-        factor = float(t.ppf((1 + CONFIDENCE) / 2, len(self.values) - 1))
-        half = factor * stdev(self.values) / math.sqrt(len(self.values))
+        half = half_width(self.values)
         return self.mean - half, self.mean + half
 
     def of(self, seeds: Sequence[str]) -> Quantity:

@@ -78,7 +78,10 @@ class Order:
     @cached_property
     def whole(self) -> Sweep:
         """All runs of the scale. If the overrides do not fit the other runs, only the requested ones."""
-        return all_or(self.requested, lambda: self.reproduction.plan(self.scale, overrides=self.overrides))
+        return all_or(
+            self.requested,
+            lambda: self.reproduction.plan(self.scale, overrides=self.overrides, own_code=self.own_code),
+        )
 
     def check_runs(self, out: Path) -> None:
         """Raise `ConfigError` if `out` holds runs at another scale or with other settings.

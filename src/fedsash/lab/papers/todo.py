@@ -94,15 +94,15 @@ class Task:
 
     @property
     def names(self) -> list[str]:
-        """The names of its cells, as `ledger.find` takes them: a row alone where all that is open of it is here."""
-        own = {cell.file for cell in self.cells}
-        incomplete = set()
+        """The names of its cells, as `ledger.find` takes them: a row alone where all of its numbers are here."""
+        files = {cell.file for cell in self.cells}
+        rows_with_others = set()
         for cell in cells(self.reproduction):
-            if cell.file not in own:
-                incomplete.add((cell.table.name, cell.row))
+            if cell.file not in files:
+                rows_with_others.add((cell.table.name, cell.row))
         names = []
         for cell in self.cells:
-            if (cell.table.name, cell.row) in incomplete:
+            if (cell.table.name, cell.row) in rows_with_others:
                 names.append(f"{cell.row} / {cell.column}")
             else:
                 names.append(cell.row)

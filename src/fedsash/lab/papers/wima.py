@@ -525,9 +525,7 @@ FIGURE_2 = Reproduction(
     ],
     scales={
         "small": Scale(values=SEEDS, changes=_figure_2_small),
-        "tiny": Scale(
-            only={"training": ["FedAvg", "SWA c=10 from 75 %", "SWA c=10 from 25 %"]}, changes=_figure_2_tiny
-        ),
+        "tiny": Scale(only={"training": FEW_STARTS}, changes=_figure_2_tiny),
     },
 )
 

@@ -124,6 +124,7 @@ def compare(runs: Sequence[CollectedRun], against: str | None = None, of: str = 
     Raises `ValueError` if there is no such number, axis or label, if two runs of a group have the same seed, or if one
     metric decides a run and another one those that it is compared with.
     """
+    common = _common_number(runs)
     groups: dict[frozenset[tuple[str, str]], dict[str, Row]] = {}
     for run, run_labels in zip(runs, labels_of(runs), strict=True):
         seed = _seed(run)
@@ -132,11 +133,11 @@ def compare(runs: Sequence[CollectedRun], against: str | None = None, of: str = 
             rows = groups.setdefault(frozenset(labels.items()), {})
             for model, value in values.items():
                 row = rows.setdefault(model, Row(labels, model, {}, decided))
-                _check_alike(row, decided, run.name, _common_number(runs))
+                _check_alike(row, decided, run.name, common)
                 if seed in row.values:
                     raise RunError(f"{run.name}: there is another run of this experiment with seed {seed}")
                 row.values[seed] = value
-    return _with_gains(groups, against, _common_number(runs))
+    return _with_gains(groups, against, common)
 
 
 def compare_best(runs: Sequence[CollectedRun], key: str, by: str, against: str | None = None) -> list[Row]:
@@ -308,14 +309,14 @@ def head(rows: Sequence[Row], runs: Sequence[CollectedRun], of: str = "") -> str
     `of` is that of `compare`; each client's results are of one evaluation, as their name says. `runs` are all runs,
     also those of other metrics and splits.
     """
-    titles = rows[0].decided.title
+    title = rows[0].decided.title
     if of.endswith(f"/{EACH}"):
-        return titles
-    alike = [run for run in runs if of or run.curves.title == titles]
+        return title
+    alike = [run for run in runs if of or run.curves.title == title]
     counts = sorted({run.summary["averaged"] for run in alike})
     last = " or ".join(map(str, counts))
     evaluations = "evaluation" if counts == [1] else "evaluations"
-    line = f"{titles}, mean over the last {last} {evaluations}"
+    line = f"{title}, mean over the last {last} {evaluations}"
     choice = rows[0].choice
     if choice is not None:
         line += f"; {choice.axis} is each model's best on {SPLITS[choice.split]}"
@@ -327,14 +328,14 @@ def table(rows: Sequence[Row]) -> Table:
     percentage points."""
     result = empty_table()
     axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
-    for head in (*axes, "model"):
-        result.add_column(head, overflow="fold")
+    for column in (*axes, "model"):
+        result.add_column(column, overflow="fold")
     heads = ["seeds", "mean ± std", GAIN]
     choice = rows[0].choice if rows else None
     if choice is not None:
         heads.insert(1, f"on {SPLITS[choice.split]}")
-    for head in heads:
-        result.add_column(head, justify="right", no_wrap=True)
+    for column in heads:
+        result.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         words = [row.labels.get(axis, UNKNOWN) for axis in axes]
         numbers = [str(len(row.values)), _with_unit(row), row.gain_text(2)]
@@ -353,7 +354,8 @@ def labels_of(runs: Sequence[CollectedRun], tuned: str = "") -> list[dict[str, s
     """
     names: dict[str, list[str]] = {}
     for run in runs:
-        names.setdefault(_experiment_of(run, tuned), []).append(run.name)
+        if not _labels_without_seed(run):
+            names.setdefault(_experiment_of(run, tuned), []).append(run.name)
     labels_of_runs = []
     for run in runs:
         labels = _labels_without_seed(run)
@@ -509,13 +511,18 @@ def _with_gain(row: Row, reference: Row | None, common: str) -> Row:
 
 
 def _interval(gains: Sequence[float]) -> float | None:
-    """Half the width of Student's confidence interval of the mean gain; None for a single one."""
+    """Half the width of the confidence interval of the mean gain; None for a single one."""
     if len(gains) < 2:
         return None
+    return half_width(gains)
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half the width of Student's confidence interval of the mean of two or more values, t s / sqrt(n)."""
     from scipy.stats import t
 
-    quantile = float(t.ppf((1 + CONFIDENCE) / 2, len(gains) - 1))
-    return quantile * stdev(gains) / math.sqrt(len(gains))
+    quantile = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
+    return quantile * stdev(values) / math.sqrt(len(values))
 
 
 def _with_unit(row: Row) -> str:

@@ -197,7 +197,7 @@ class Eigenvalues:
 
 
 def hessian_eigenvalues(
-    curvature: Curvature, w: Tensor, k: int = 1, tolerance: float = 1e-3, steps: int = 100, seed: int = 0
+    curvature: Curvature, w: Tensor, k: int = 1, tolerance: float = TOLERANCE, steps: int = STEPS, seed: int = 0
 ) -> Eigenvalues:
     """The k largest eigenvalues of the Hessian of L at `w` `[D]`; see `lanczos`."""
     return lanczos(lambda v: curvature.hessian_times(w, v), w, k, tolerance, steps, seed)
@@ -207,8 +207,8 @@ def lanczos(
     times: Callable[[Tensor], Tensor],
     like: Tensor,
     k: int,
-    tolerance: float = 1e-3,
-    steps: int = 100,
+    tolerance: float = TOLERANCE,
+    steps: int = STEPS,
     seed: int = 0,
 ) -> Eigenvalues:
     """The k largest (most positive) eigenvalues of the symmetric matrix H of which `times(v)` is H v.

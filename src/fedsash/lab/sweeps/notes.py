@@ -48,8 +48,8 @@ def others(sweep: Sweep, out: Path) -> Iterator[str]:
     if not (out / index.NAME).exists():
         return
     saved = index.read(out)
-    own = {run.name for run in sweep.runs}
-    names = [name for name in saved["runs"] if name not in own]
+    names_in_file = {run.name for run in sweep.runs}
+    names = [name for name in saved["runs"] if name not in names_in_file]
     if names and list(saved["axes"]) == list(sweep.axes):
         advice = "compare shows them, too: take another --out, or remove them"
         yield f"{out} also holds runs that this file does not have, {some(names, 3)}; {advice}"

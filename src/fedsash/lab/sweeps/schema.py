@@ -101,15 +101,15 @@ def _of_registry(registry: Registry) -> Schema:
 
 def _properties(make: Make, known: Mapping[str, Option], default: Any) -> dict[str, Schema]:
     """The schema of each key of a table."""
-    found = {}
+    properties = {}
     for key in keys_of("", make, known, default):
         option = key.option
         of_key = {**_of_type(option.kind), **_limits(option.limit)}
         of_key["description"] = option.meaning or option.name
         if option.default is not REQUIRED and option.default is not None:
             of_key["default"] = plain(option.default, option.kind)
-        found[option.name] = of_key
-    return found
+        properties[option.name] = of_key
+    return properties
 
 
 def _limits(limit: Limit | None) -> Schema:

@@ -66,7 +66,7 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
     parts = {}
     for split, images in files.items():
         split_folder = _split_folder(folder, split) or folder
-        annotations = next(iter(split_folder.glob(ANNOTATIONS)), None)
+        annotations = next(iter(sorted(split_folder.glob(ANNOTATIONS))), None)
         values = _by_folder(images, split_folder) if annotations is None else _by_list(images, annotations)
         arrays = {key: np.array(names) for key, names in values.items()}
         parts[split] = ImageSplit(images, arrays, str(split_folder))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from torture.bottle import steps
 from torture.bottle.case import Case, shrunk
 from torture.bottle.disk import SimulatedDisk
-from torture.bottle.machine import Machine, forget_process
+from torture.bottle.machine import Machine, SimulatedProcess, forget_process
 from torture.bottle.world import Hang, Killed, World
 
 from fedsash.client.store import StateVersions
@@ -236,6 +237,50 @@ def test_wherever_a_process_dies_while_it_saves_another_one_saves_on(seed: int, 
                 save(states, round)
         assert readable(states) == 6
         assert not list(states.glob(".*.tmp"))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 200))
+@settings(deadline=None, max_examples=60)
+def test_what_a_killed_process_has_left_does_not_come_back_once_another_one_has_looked(seed: int, step: int) -> None:
+    """As when a run has ended, and saves nothing any more."""
+    with empty() as folder:
+        bottle = machine(folder, seed)
+        states = bottle.disk.root / "run" / "state"
+        bottle.deaths[step] = lambda: bottle.die("dies")
+        with bottle.at_work(), suppress(Killed):
+            for round in range(1, 6):
+                save(states, round)
+        bottle.die("dies")
+        forget_process()
+        bottle.deaths.clear()
+        bottle.start()
+        with bottle.at_work():
+            saved.newest(states, str)
+        restart(bottle)
+        assert not list(states.glob(".*.tmp"))
+
+
+@given(st.integers(0, 10**6))
+@settings(deadline=None, max_examples=30)
+def test_what_was_removed_does_not_come_back_however_early_the_newest_state_is_on_the_disk(seed: int) -> None:
+    with empty() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedProcess, "background", lambda process: AtOnce())
+        bottle = machine(folder, seed)
+        states = bottle.disk.root / "run" / "state"
+        with bottle.at_work():
+            for round in range(1, 4):
+                save(states, round)
+        restart(bottle)
+        assert not list(states.glob(".*.tmp"))
+
+
+class AtOnce(Executor):
+    """The background of a process that does at once what it is given."""
+
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(call(*arguments, **named))
+        return done
 
 
 def test_a_power_cut_when_a_run_goes_back_leaves_no_part_of_a_state_in_its_way(tmp_path: Path) -> None:

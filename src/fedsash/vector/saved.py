@@ -117,8 +117,10 @@ def save(
     except BaseException:
         remove_tree_if_possible(writing)
         raise
-    _syncing[folder] = host.process.background().submit(_to_disk, final)
-    prune(folder, keep)
+    try:
+        prune(folder, keep)
+    finally:  # only now, so that also the end of what was removed is on the disk
+        _syncing[folder] = host.process.background().submit(_to_disk, final)
     return final
 
 
@@ -140,13 +142,15 @@ def newest(folder: Path, load: Callable[[Path], T]) -> tuple[T | None, list[str]
 
     A line names each unreadable state; what to do with those of another format is said once. Another one says if other
     versions of the libraries have saved the state. A killed process may have left things in `folder`: they are cleared
-    up first.
+    up first, for good, since nobody may look there again after a run's end.
 
     Raises `StateError` if all saved states are unreadable, and whatever else `load` raises.
     """
     errors: list[str] = []
     cures: set[str] = set()
-    _clear(folder)
+    if folder.is_dir():
+        _clear(folder)
+        sync_folder(folder)
     for round in reversed(saved_rounds(folder)):
         path = place(folder, round)
         try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 
 from support.places import HOW_TO, ROOT
+from support.release import PROJECT
 
 FILE = (ROOT / "Containerfile").read_text()
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_the_extras_and_the_command_that_it_names_exist() -> None:

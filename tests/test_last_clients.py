@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.last_clients import Course, Run, evidence, federation
-from tests.support.places import real
 
 from fedsash import Federation
 from fedsash.lab.papers.wima_claims import CLAIMS
+from support.places import real
 
 
 def course(accuracy: list[float], held: list[float], others: list[float], ago: dict[int, list[float]]) -> Course:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from benchmarks import on_gpu
 
+from support.places import ROOT
+
 TASK = "wima-table-5: CIFAR-10 a=0 / all"
 SMALLER = ["--scale", "tiny", "--set", "rounds=5000"]
 
@@ -20,7 +22,7 @@ def lent(folder: Path, out: str, seconds: float, *more: str) -> str:
     """What the program prints with so many seconds."""
     command = [sys.executable, "-m", "benchmarks.on_gpu", "--data", str(folder), "--out", str(folder / out)]
     command += ["--seconds", str(seconds), *SMALLER, *more, TASK]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
 @pytest.mark.full

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import fedsash as fs
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "tasks"
 ROUNDS = {"multi_label.py": 20, "next_token.py": 1, "regression.toml": 5, "segmentation.py": 1, "text.py": 15}
 DEAR = ("multi_label.py", "text.py")

@@ -42,9 +42,13 @@ def parts(folder: Path) -> dict[str, ImageSplit]:
     return {name: ImageSplit(its, {}, name) for name, its in places.items()}
 
 
-@pytest.mark.parametrize("name", ["paths", "bytes", "pixels"])
 @pytest.mark.parametrize(
-    "pixel_format", [PixelFormat(), PixelFormat(1), PixelFormat(3, 5, 1.4), PixelFormat(3, 20, negative=True)], ids=str
+    "name, pixel_format",
+    rotated(
+        ["paths", "bytes", "pixels"],
+        [PixelFormat(), PixelFormat(1), PixelFormat(3, 5, 1.4), PixelFormat(3, 20, negative=True)],
+    ),
+    ids=str,
 )
 def test_whatever_is_selected_is_what_the_tensor_of_all_pixels_has_there(
     tmp_path: Path, name: str, pixel_format: PixelFormat

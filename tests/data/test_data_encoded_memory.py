@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedsash import Federation, LocalEngine, LocalTraining
-from fedsash.data import PACS, Images, TinyImageNet
+from fedsash.data import Images, TinyImageNet
 from fedsash.data.encoded import EncodedImages
 from fedsash.data.sources.images import SHARE
 from fedsash.lab.config import load, parse
@@ -117,12 +117,6 @@ def test_an_experiment_file_says_when(tmp_path: Path) -> None:
     experiment = load(file)
     assert experiment.data == TinyImageNet("x", decode="batches")
     assert parse(experiment.table()) == experiment
-
-
-@pytest.mark.parametrize("make", [Images, PACS])
-def test_another_word_is_refused(make: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^{make.__name__}.decode = 'never': must be 'auto' or 'once' or 'batches'$"):
-        make("x", decode="never")
 
 
 def test_compiled_steps_are_refused_in_one_line_and_not_chosen(tmp_path: Path) -> None:

@@ -263,9 +263,3 @@ def test_the_accuracy_on_what_is_held_out_is_that_of_a_test_set_of_these_samples
 
 def test_a_run_that_holds_nothing_out_is_the_run_bitwise() -> None:
     assert identical(after(federation(evaluation=Evaluation(held_out=0.0)), 4), after(federation(), 4))
-
-
-@pytest.mark.parametrize("fraction", [-0.1, 0.91, math.nan])
-def test_a_fraction_to_hold_out_leaves_something_to_train_on(fraction: float) -> None:
-    with pytest.raises(ValueError, match=rf"Evaluation.held_out = {fraction}: must be "):
-        Evaluation(held_out=fraction)

@@ -9,12 +9,11 @@ import pytest
 
 from fedsash.data.sources.formats import FORMATS
 from fedsash.data.sources.formats.pixels import AS_STORED, Decoder, decode
+from support.by_default import rotated
 from support.forms import WRITERS, classes, pixels, png, table, write, write_idx, write_landmarks, write_leaf
 
 
-@pytest.mark.parametrize("gz", [False, True])
-@pytest.mark.parametrize("place", [".", "MNIST/raw"])
-@pytest.mark.parametrize("dot", ["-", "."])
+@pytest.mark.parametrize("gz, place, dot", rotated([False, True], [".", "MNIST/raw"], ["-", "."]))
 def test_idx_files_give_what_was_written(tmp_path: Path, gz: bool, place: str, dot: str) -> None:
     x, y = write_idx(tmp_path / place, gz=gz, dot=dot)
     splits = table(tmp_path)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedsash.data.sources.formats import pickles
+from support.by_default import rotated
 from support.forms import pixels, python2, python3, rows, table, write, write_cifar10, write_cifar100, write_fedbn
 
 
@@ -53,20 +54,20 @@ class Shell:
         return self.call, self.arguments
 
 
-@pytest.mark.parametrize(
-    ("call", "arguments", "name"),
-    [
-        (os.system, ("touch {}",), "posix.system"),
-        (eval, ("open('{}', 'w')",), "builtins.eval"),
-        (getattr, (os, "system"), "builtins.getattr"),
-        (np.fromfile, ("{}",), "numpy.fromfile"),
-        (np.load, ("{}",), "numpy.load"),
-    ],
-)
-@pytest.mark.parametrize("protocol", range(5))
+CALLS: dict[str, tuple[Callable[..., object], tuple[Any, ...]]] = {
+    "posix.system": (os.system, ("touch {}",)),
+    "builtins.eval": (eval, ("open('{}', 'w')",)),
+    "builtins.getattr": (getattr, (os, "system")),
+    "numpy.fromfile": (np.fromfile, ("{}",)),
+    "numpy.load": (np.load, ("{}",)),
+}
+
+
+@pytest.mark.parametrize("name, protocol", rotated(CALLS, range(5)))
 def test_a_pickle_that_asks_for_more_than_arrays_is_refused_before_it_is_called(
-    tmp_path: Path, call: Callable[..., object], arguments: tuple[Any, ...], name: str, protocol: int
+    tmp_path: Path, name: str, protocol: int
 ) -> None:
+    call, arguments = CALLS[name]
     write_cifar10(tmp_path)
     sign = tmp_path / "called"
     texts = [a.format(sign) if isinstance(a, str) else a.__name__ for a in arguments]
@@ -79,8 +80,7 @@ def test_a_pickle_that_asks_for_more_than_arrays_is_refused_before_it_is_called(
     assert not sign.exists()
 
 
-@pytest.mark.parametrize("protocol", range(5))
-@pytest.mark.parametrize("kind", ["u1", ">i4", "<i8", "f8", "?"])
+@pytest.mark.parametrize("kind, protocol", rotated(["u1", ">i4", "<i8", "f8", "?"], range(5)))
 def test_arrays_are_unpickled_as_numpy_does_it(tmp_path: Path, kind: str, protocol: int) -> None:
     array = np.arange(24).reshape(2, 3, 4).astype(kind)
     for one in (array, np.asfortranarray(array), array[:, :1]):

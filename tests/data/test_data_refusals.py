@@ -61,8 +61,6 @@ def refusals(at: Path) -> dict[str, Callable[[], Images]]:
         r"'image' of train = 'P': images must be grey \(L\) or RGB: set channels": lambda: images("mode", palette),
         r"row 1: the image can't be decoded": lambda: images("broken", [encoded(pixels(1)[0]), b"not a picture"]),
         r"column 'label' of train = None: has missing values": missing_label,
-        r"Images.channels = 2: must be 1 or 3": lambda: Images("x", channels=2),  # type: ignore[arg-type]
-        r"Images.path = '': must be a folder or the name of a data set on the hub": lambda: Images(""),
         r"Transform.std = \(\): must have as many numbers as mean": lambda: Images("x", mean=(0.5,)),
     }
 

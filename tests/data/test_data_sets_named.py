@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,10 +18,8 @@ from fedsash.data import (
     FashionMNIST,
 )
 from fedsash.data.sources.published import CATALOGUE, PublishedImages
-from fedsash.lab.config import load, parse
 from support.forms import (
     prepared,
-    write_cifar10,
 )
 from support.places import HOW_TO, real
 
@@ -45,23 +41,6 @@ def test_the_page_has_one_row_for_every_name_with_its_hub_and_its_counts() -> No
         assert all(f"{count:,}" in table[name] for count in known.sizes or () if count)
         mean = known.settings.transform.mean
         assert not mean or f"{mean[0]:g}" in table[name] or "ImageNet" in table[name]
-
-
-def test_an_experiment_file_names_them(tmp_path: Path) -> None:
-    write_cifar10(tmp_path)
-    file = tmp_path / "experiment.toml"
-    file.write_text(f'data = {{ name = "cifar10", path = {json.dumps(str(tmp_path))} }}\npartition.name = "iid"')
-    experiment = load(file)
-    assert experiment.data == CIFAR10(str(tmp_path))
-    assert parse(experiment.table()) == experiment
-    assert experiment.table()["data"] == {"name": "cifar10", "path": str(tmp_path), "augment": True, "unpacked": 0.5}
-
-
-def test_what_a_name_needs_is_said_with_the_key_of_the_experiment_file(tmp_path: Path) -> None:
-    file = tmp_path / "experiment.toml"
-    file.write_text('data = { name = "digit_five" }')
-    with pytest.raises(ValueError, match=r"^data.path = '': the hub has no such set: fetch the five data sets"):
-        load(file).federation()
 
 
 # Real data.

@@ -19,7 +19,6 @@ from fedsash.data.sources.formats import find, parquet
 from fedsash.data.sources.images import ReadingSettings, _content
 from fedsash.data.sources.published import CATALOGUE
 from support.parquets import pixels, write
-from support.places import offline
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -254,16 +253,6 @@ def test_the_hub_and_a_folder_give_the_same_tensors(
     assert info == their_info == {"y": ["a", "b"], "domain": ["x", "y"]}
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def test_without_a_network_a_hub_name_says_what_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
-    offline(monkeypatch)
-    with pytest.raises(ValueError) as refused:
-        Images("nobody/nothing").load()
-    line = str(refused.value)
-    assert "\n" not in line
-    assert line.startswith("path = 'nobody/nothing': is no folder here, and the hub did not give it (")
-    assert "hf download nobody/nothing --repo-type dataset --local-dir FOLDER" in line
 
 
 # All of them.

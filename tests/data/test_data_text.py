@@ -230,11 +230,6 @@ def test_a_path_that_is_not_here_is_refused_in_one_line(path: str) -> None:
         Shakespeare(path).load()
 
 
-def test_no_path_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Shakespeare\.path = '': must be a file or a folder"):
-        Shakespeare("")
-
-
 # The real text.
 
 

@@ -154,12 +154,6 @@ def test_a_user_without_a_name_is_shown_as_given(users: Any, value: str) -> None
         data(clients=None, users=users)
 
 
-@pytest.mark.parametrize(("y", "hint"), [([0, -1, 1, 2], "-1 is pandas' code"), ([1, -1, 1, -1], "write 0 and 1")])
-def test_a_label_of_minus_1_gets_the_sentence_that_helps(y: list[int], hint: str) -> None:
-    with pytest.raises(SettingError, match=rf"train.y\[1\] = -1: classes are numbered from 0 on \({hint}"):
-        data(y=y)
-
-
 class Items(Dataset[Any]):
     """Items of which the eighth is odd, or can't be read."""
 

@@ -13,6 +13,7 @@ from fedsash.data import FederatedData, Images
 from fedsash.data.sources.formats import parquet
 from fedsash.settings.errors import FedsashError
 from fedsash.system.paths import similar
+from support.by_default import rotated
 from support.forms import pixels
 from support.libraries import Library
 from support.parquets import Image, write
@@ -35,10 +36,9 @@ def packed(at: Path, split: str, n: int) -> None:
 
 
 FORMS = pytest.mark.parametrize("form", [folder, packed])
-VALIDATION = pytest.mark.parametrize("name", ["val", "valid", "validation"])
+VALIDATION = pytest.mark.parametrize("form, name", rotated([folder, packed], ["val", "valid", "validation"]))
 
 
-@FORMS
 @VALIDATION
 def test_a_validation_split_is_the_test_set_where_there_is_none_and_this_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, form: Any, name: str
@@ -50,7 +50,6 @@ def test_a_validation_split_is_the_test_set_where_there_is_none_and_this_is_said
     assert caplog.messages == [f"{tmp_path}: it has no split 'test', so its validation split is the test set"]
 
 
-@FORMS
 @VALIDATION
 def test_a_validation_split_beside_a_test_split_is_not_used_and_this_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, form: Any, name: str

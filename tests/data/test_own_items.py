@@ -21,7 +21,6 @@ B = np.ones(3)
     ("datasets", "line"),
     [
         ([[{"a": A, "y": 1}], [{"b": A, "y": 1}]], "client 1 has items of another form than the first"),
-        ([[{"a": A, "y": 1}], [{"b": A, "y": 1}]], "client 1 has items of another form than the first"),
         ([[(A, 1)], [(B, 0)]], "client 1 has items of another form than the first"),
         ({"here": [(A, 1)], "there": [({"a": A}, 1)]}, "client 'there' has items of another form than the first"),
         ([[{"a": A, "y": 1}, {"y": 1}]], "datasets[0][1]: has the inputs ['y'], and the first has ['a', 'y']"),

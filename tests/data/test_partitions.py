@@ -76,6 +76,7 @@ def test_reuse_gives_everyone_the_same_number_of_samples(labels: Ints, clients: 
     parts = DirichletReuse(clients, alpha)(labels, seed)
     assert {part.size for part in parts} == {len(labels) // clients}
     assert all(part.min() >= 0 and part.max() < len(labels) for part in parts)
+    assert all((np.diff(part) >= 0).all() for part in parts)
     for c in np.unique(labels):  # a class is used evenly: nothing a second time before everything once
         times = np.bincount(np.concatenate(parts), minlength=len(labels))[labels == c]
         assert times.max() - times.min() <= 1

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from fedsash.runs.progress import Progress
+from support.by_default import some
 from support.histories import ACCURACY, SIX
 
 
@@ -120,7 +121,7 @@ def test_lines_are_said_before_within_and_after(capsys: pytest.CaptureFixture[st
     assert lines[:2] == ["[a] before", "within [/b]"] and lines[2].startswith("round 10/10") and lines[3:] == ["after"]
 
 
-@pytest.mark.parametrize("columns", [10, 30, 60, 80, 120, 200])
+@pytest.mark.parametrize("columns", some([10, 30, 60, 80, 120, 200], 30, 80))
 def test_the_bar_fits_the_terminal_and_names_stay_whole(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch, columns) as screen, Progress(10_000, True) as progress:
         train(progress, 10_000)

@@ -18,7 +18,6 @@ from fedsash import (
     Fork,
     LocalEngine,
     LocalTraining,
-    Window,
     resume,
     run,
 )
@@ -29,8 +28,8 @@ from fedsash.runs.checkpoints import load_newest
 from fedsash.vector import saved
 from fedsash.vector.saved import saved_rounds
 from support.by_default import some
-from support.observing import AVERAGES, Crash, crash_at, final, go_on, observed, rows, start
-from support.worlds import ENGINES, VECTORISED, federation
+from support.observing import AVERAGES, final, go_on, observed, rows, start
+from support.worlds import ENGINES, VECTORISED
 
 # A run that was stopped and resumed is the run that was not.
 
@@ -99,16 +98,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("round", [1, 3, *(pytest.param(at, marks=pytest.mark.full) for at in (2, 4, 6, 7))])
-def test_a_crash_at_any_round_changes_nothing(round: int, whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(Crash):
-        start(observed(), 7, tmp_path, every=3, callbacks=[crash_at(round)])
-    assert saved_rounds(tmp_path / "state")[-1] == round
-    result = go_on(observed(), 7, tmp_path, every=3)
-    assert final(tmp_path) == final(whole)
-    assert result.history.rows() == rows(whole)
-
-
 def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:
     first = start(observed(), 4, tmp_path)
     before = final(tmp_path)
@@ -157,12 +146,6 @@ def test_a_state_of_another_version_is_resumed_with_a_line(
     go_on(observed(), 4, tmp_path / "halves")
     assert [line for line in caplog.messages if "00000002 was saved by fedsash 0.0.1 and torch" in line]
     assert final(tmp_path / "halves") == final(tmp_path / "whole")
-
-
-def test_an_average_of_another_size_is_refused_by_its_settings(tmp_path: Path) -> None:
-    start(federation(averages={"w": Window(3)}), 2, tmp_path)
-    with pytest.raises(ValueError, match=r"experiment: averages\.w is size=3 there and size=4 here\. To change it"):
-        go_on(federation(averages={"w": Window(4)}), 4, tmp_path)
 
 
 def test_a_run_of_another_experiment_is_not_resumed(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from fedsash import Checkpoint, Evaluation, LocalEngine, Window, run
-from fedsash.evaluation import Score
 from fedsash.methods import WeightedMean
-from support.observing import AVERAGES, EVERY, Evaluated, final, go_on, observed, rows, start
+from support.observing import AVERAGES, EVERY, final, observed, rows, start
 from support.worlds import SEQUENTIAL, federation
 
 # A run and its folder.
@@ -42,18 +41,6 @@ def test_the_summary(tmp_path: Path) -> None:
     assert summary["versions"]["torch"] == torch.__version__
     assert summary["versions"].keys() == {"python", "fedsash", "torch", "numpy"}
     assert LocalEngine(**summary["engine"]) == SEQUENTIAL
-
-
-def test_callbacks_get_every_evaluation_from_the_first_round_of_this_sitting_on(tmp_path: Path) -> None:
-    seen: list[tuple[int, list[Score]]] = []
-    world = federation(averages={"w": Window(2)}, evaluation=Evaluation(every=3, last=2))
-    first = start(world, 8, tmp_path, callbacks=[Evaluated(lambda round, metrics: seen.append((round, metrics)))])
-    assert [round for round, _ in seen] == [3, 6, 7, 8]
-    assert [m.row() for _, metrics in seen for m in metrics] == first.history.rows()
-    assert all(m.round == round for round, metrics in seen for m in metrics)
-    seen.clear()
-    go_on(world, 9, tmp_path, callbacks=[Evaluated(lambda round, metrics: seen.append((round, metrics)))])
-    assert [round for round, _ in seen] == [9]
 
 
 def test_the_guards_findings_are_in_the_log_and_in_the_metrics(
@@ -106,14 +93,6 @@ def test_the_final_models_load_into_the_plain_module(tmp_path: Path) -> None:
         assert accuracy == result.summary["models"][name]["value"]
 
 
-def test_the_best_models_are_those_of_their_rounds(tmp_path: Path) -> None:
-    result = start(observed(), 6, tmp_path / "a")
-    for name in ("model", "ema"):
-        start(observed(), result.summary["models"][name]["best"]["round"], tmp_path / name)
-        best = (tmp_path / "a" / "models" / f"{name}-best.safetensors").read_bytes()
-        assert best == (tmp_path / name / "models" / f"{name}.safetensors").read_bytes()
-
-
 def test_checkpoint_settings() -> None:
     with pytest.raises(ValueError, match=r"Checkpoint.keep = 0: must be at least 1"):
         Checkpoint(keep=(3, 0))
@@ -130,9 +109,3 @@ def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:
     ):
         start(federation(), 4, tmp_path)
     assert final(tmp_path) == before
-
-
-def test_a_folder_without_a_run_is_not_resumed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"nothing holds no run to resume"):
-        go_on(federation(), 4, tmp_path / "nothing")
-    assert not list(tmp_path.iterdir())

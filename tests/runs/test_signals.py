@@ -18,10 +18,11 @@ from fedsash import run
 from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.runs import interrupts
-from fedsash.runs.interrupts import StoppedError, on_stop
+from fedsash.runs.interrupts import StoppedError
 from fedsash.runs.records import Records
 from fedsash.system.subprocesses import STOPS
 from fedsash.vector.saved import saved_rounds
+from support.by_default import some
 from support.experiments import file_with
 from support.observing import Evaluated, final, go_on, observed, start
 from support.script import Script, shared, tell
@@ -125,7 +126,7 @@ def pressing(*numbers: int, at: int) -> Evaluated:
 
 
 @NO_NOHUP
-@pytest.mark.parametrize("number", STOPS)
+@pytest.mark.parametrize("number", some(STOPS, signal.SIGHUP))
 def test_a_result_names_the_signal_and_the_handlers_are_those_before(number: int, tmp_path: Path) -> None:
     start(observed(), 4, tmp_path / "whole")
     before = signal.getsignal(number)
@@ -154,20 +155,6 @@ def test_a_signal_that_was_ignored_stays_ignored() -> None:
         assert result.state.round == 3 and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_another_thread_leaves_all_signals_alone() -> None:
-    before = [signal.getsignal(number) for number in STOPS]
-
-    def look() -> None:
-        with on_stop(lambda number: None, lambda number: None):
-            found.extend(signal.getsignal(number) for number in STOPS)
-
-    found: list[Any] = []
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    assert found == before
 
 
 def train(out: str, rounds: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fedsash.client import LocalTraining
 from fedsash.evaluation import Evaluation
 from fedsash.methods import FedAvg, FedDyn, Method, Mime, Scaffold
-from fedsash.runs import resume, run
+from fedsash.runs import run
 from support.by_default import some
 from support.worlds import federation
 
@@ -40,12 +40,6 @@ def test_it_says_in_which_round_and_why(method: str, tmp_path: Path, caplog: pyt
     assert found == {"round": 1, "why": "every upload was not finite, or longer than 1e+06"}
     said = [record.message for record in caplog.records if "skipped" in record.message]
     assert said == ["round 1: skipped, every upload was not finite, or longer than 1e+06"]
-
-
-def test_a_resumed_run_still_says_it(tmp_path: Path) -> None:
-    run(exploding("fedavg"), 3, out=tmp_path, progress=False)
-    result = resume(exploding("fedavg"), 5, tmp_path, progress=False)
-    assert result.summary["stuck"]["round"] == 1
 
 
 def test_a_run_that_does_not_says_nothing(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class InThread:
         return self._code
 
     def signal(self, number: int) -> None:
-        """The sweep was asked to stop. A test that asks for it has a `real_process`; so somebody stops the tests."""
+        """The sweep was asked to stop. A test that asks for it is `in_process()`; so somebody stops the tests."""
         pytest.exit(f"the tests were stopped by {signal.Signals(number).name} during a sweep")
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ packed = cache(gzip.compress)
 
 @pytest.fixture(autouse=True, scope="module")
 def sweeps_in_threads() -> Iterator[None]:
-    """No Python is started for a sweep, unless a test asks for a `real_process`."""
+    """No Python is started for a sweep, unless a test is `in_process()`."""
     from support.in_thread import in_thread
 
     with in_thread():
@@ -36,12 +36,3 @@ def nothing_is_drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """Commands that draw write empty files, unless a test looks at them: `mark.pictures`."""
     if not request.node.get_closest_marker("pictures"):
         monkeypatch.setattr("fedsash.runs.pictures.paper.drawn", lambda picture, form: b"")
-
-
-@pytest.fixture
-def real_process(sweeps_in_threads: None) -> Iterator[None]:
-    """The sweeps of a test train in processes of their own."""
-    from support.in_thread import in_process
-
-    with in_process():
-        yield

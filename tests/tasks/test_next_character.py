@@ -18,7 +18,6 @@ from fedsash.data import Samples, Source, Users
 from fedsash.data.federated import FederatedData
 from fedsash.data.transform import PLAIN
 from fedsash.engines import LocalEngine
-from fedsash.evaluation import Evaluation
 from fedsash.methods import FedFA, Mime, Scaffold
 from fedsash.methods.sampling import Uniform
 from fedsash.models import build
@@ -93,24 +92,6 @@ def test_only_real_characters_are_counted_and_padding_that_is_predicted_is_not_r
     predicted = torch.tensor([[3, 2, PAD, PAD], [2, 2, 2, PAD], [PAD, PAD, PAD, 1]])
     scored = NextCharacter().scored(F.one_hot(predicted, CHARACTERS).double(), y, torch.zeros(3))
     assert Accuracy().sums(scored).tolist() == [[1, 2], [3, 4], [0, 0]]
-
-
-def test_every_user_is_a_client() -> None:
-    assert data().sizes.tolist() == list(USERS)
-
-
-def test_accuracy_is_the_share_of_the_real_characters_of_all_sequences() -> None:
-    f = federation(evaluation=Evaluation(clients=True, batch=3))
-    state = after(f, 2)
-    metrics = {m.split: m for m in f.evaluate(state) if m.model == "model"}
-    f.layout.load(f.model, state.w)
-    for split, samples in (("test", f.data.test), ("clients", f.data.train)):
-        assert samples is not None
-        hits = (f.model(samples.x).argmax(-1) == samples.y).numpy()
-        real = (samples.y != PAD).numpy()
-        parts = [np.arange(len(samples))] if split == "test" else f.data.clients
-        shares = [hits[part][real[part]].mean() for part in parts]
-        assert metrics[split]["accuracy"] == pytest.approx(np.mean(shares), rel=1e-14)
 
 
 @pytest.mark.parametrize("method", [full(None), full(Scaffold("I")), Mime(0.5)], ids=["fedavg", "scaffold", "mime"])

@@ -190,19 +190,6 @@ def test_missing_files_are_one_line(experiment: Path, tmp_path: Path, capsys: py
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_holds_a_run_is_left_alone(
-    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "run"
-    main(["run", str(experiment), "--out", str(out), "--no-progress"])
-    before = (out / "metrics.jsonl").read_bytes()
-    capsys.readouterr()
-    assert f"go on with it (fedsash resume {out}, in Python" in refused(
-        capsys, "run", experiment, "--out", out, "--seed", 1
-    )
-    assert (out / "metrics.jsonl").read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

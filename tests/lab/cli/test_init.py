@@ -76,7 +76,6 @@ def test_labels_that_are_no_classes_are_a_regression(price: Callable[[int], floa
     Path("houses.csv").write_text("\n".join(["size,rooms,price", *lines]) + "\n")
     assert main(["init", "--data", "table", "--path", "houses.csv", "--label", "price"]) == 0
     assert load("experiment.toml").task == Regression()
-    assert main(["run", "experiment.toml", "--rounds", "1", "--no-progress", *ENGINE]) == 0
 
 
 @pytest.mark.parametrize(

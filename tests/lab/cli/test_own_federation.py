@@ -156,7 +156,6 @@ def test_wrong_names_and_contradictions_are_one_line(folder: Path, capsys: pytes
     (folder / "experiment.toml").write_text('built_by = "mine:build"\n')
     own = ("run", "--out", "r", "--federation", "mine:build")
     for words, line in {
-        ("run", "--out", "r"): "the experiment is missing: name its file, or a function of yours with --federation",
         (*own, "experiment.toml"): "goes without a file; there it is built_by",
         ("run", "experiment.toml", "--out", "r"): "built_by = 'mine:build': names code outside fedsash; if you trust",
         ("run", "--federation", "mine:biuld", "--out", "r"): "has no attribute 'biuld'",

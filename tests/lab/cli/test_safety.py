@@ -124,7 +124,10 @@ def test_code_that_a_file_names_is_refused_in_one_line_before_it_is_imported(fol
     assert ran(folder) == "" and not (folder / "r").exists()
 
 
-@pytest.mark.parametrize("override", [*OWN, "partition.name=mine:Split", "averages.v.name=mine:A", "data.name=mine:D"])
+@pytest.mark.parametrize(
+    "override",
+    [*OWN, "partition.name=mine:Split", "averages.v.name=mine:A", "data.name=mine:D", "transform.name=mine:T"],
+)
 def test_every_table_asks_and_so_does_a_function(override: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new_process(monkeypatch, folder)
     with pytest.raises(ConfigError, match=r"mine:\w+['\"]: names code outside fedsash; .* --own-code \(in Python"):

@@ -151,11 +151,6 @@ def test_an_average_needs_a_name_of_ones_own() -> None:
         parse({"averages": {"name": "window", "size": 5}})
 
 
-def test_a_fork_of_a_folder_without_a_run_says_so(file: Path, said: Said) -> None:
-    code, printed = said("run", "mine.toml", "--fork", "runs/nothing@4", "--no-progress")
-    assert code == 2 and "runs/nothing" in printed and "holds no run" in printed
-
-
 @pytest.mark.parametrize("command", [["report", "r"], ["average", "r", "--window", "2"]])
 def test_a_folder_in_place_of_a_file_is_named(command: list[str], file: Path, said: Said, tmp_path: Path) -> None:
     assert said("run", "mine.toml", "--out", "r", "--set", "trajectory.every=1", "--no-progress")[0] == 0

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, load, parse
-from fedsash.lab.config.registries import REGISTRIES
-from fedsash.tasks import METRICS, TASKS, Accuracy, Classification, Criterion, Regression, RootMeanSquaredError
+from fedsash.tasks import Accuracy, Classification, Criterion, Regression, RootMeanSquaredError
 from support.experiments import file_with
 
 REGRESSION = '[task]\nname = "regression"\n'
@@ -106,29 +104,3 @@ def test_what_does_not_fit_the_data_is_one_line_before_the_first_round(name: str
     with pytest.raises(ConfigError) as error:
         load(file_with(content, tmp_path), own_code=True).federation()
     assert line in str(error.value) and "\n" not in str(error.value)
-
-
-def test_the_command_refuses_them_in_one_line_and_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = file_with('evaluation.metric = "f1"', tmp_path)
-    assert main(["run", str(file), "--out", str(tmp_path / "a")]) == 2
-    out, error = capsys.readouterr()
-    assert out == "" and error.count("\n") == 1 and "evaluation.metric = 'f1'" in error
-    assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.parametrize("kind, names", [("tasks", TASKS), ("metrics", METRICS)])
-def test_all_tasks_and_metrics_are_listed_with_their_options(
-    kind: str, names: dict[str, type], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["list", kind]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"{REGISTRIES[kind].key}.name" and [line.split()[0] for line in lines[1:]] == list(names)
-    assert all(len(line.split(maxsplit=1)) == 2 for line in lines[1:]), "each says what it is"
-    for name in names:
-        assert main(["list", kind, name]) == 0
-        told = capsys.readouterr().out
-        assert f'{REGISTRIES[kind].key}.name = "{name}"' in told and "Options and defaults:" in told
-    assert main(["list", kind, "nothing"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

@@ -53,9 +53,3 @@ def test_a_wrong_transform_is_refused_in_one_line(line: str) -> None:
     with pytest.raises(ConfigError, match=line) as caught:
         parse({**SMALL, "transform": WRONG[line]}).federated_data()
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_may_name_ones_own_only_where_it_is_allowed() -> None:
-    place = {"name": "support.own_not_yet_named:Noise"}
-    with pytest.raises(ConfigError, match="names code outside fedsash"):
-        parse({**SMALL, "transform": place}, own_code=False)

@@ -20,7 +20,7 @@ from fedsash.lab.papers.reproduction import Scale
 from fedsash.lab.papers.tables import Table
 from fedsash.runs.records import Records
 from fedsash.settings.errors import SettingError
-from support.by_default import some
+from support.by_default import rotated, some
 from support.places import DOCS, ROOT
 from support.reproduced import reproduction
 from support.sweeps import trains_into, wait_for
@@ -96,8 +96,7 @@ def test_a_file_may_import_what_is_beside_it_and_define_dataclasses(tmp_path: Pa
     assert str(tmp_path) not in sys.path
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
+FAULTY = dict(
     [
         ("", "mine.py': defines no Reproduction of its own at its top level"),
         ("from fedsash.lab.papers.wima import TABLE_5", "defines no Reproduction of its own at its top level"),
@@ -108,12 +107,16 @@ def test_a_file_may_import_what_is_beside_it_and_define_dataclasses(tmp_path: Pa
         (OWN.replace('"rate", columns', '"rates", columns'), "line 4: mine.rows = 'rates': there is no such axis"),
         (OWN.replace('name="mine",', ""), "TypeError: Reproduction.__init__() missing 1 required positional"),
         (OWN.replace('"lr": 0.1', '"lrr": 0.1'), "seed=0,fast: unknown key local.lrr; did you mean local.lr?"),
-    ],
+    ]
 )
-@pytest.mark.parametrize("command", [["reproduce"], ["list", "reproductions"]])
+"""The contents of files with an error, and some of the line that names it."""
+
+
+@pytest.mark.parametrize("text, command", rotated(FAULTY, [["reproduce"], ["list", "reproductions"]]))
 def test_a_file_with_an_error_is_one_line(
-    command: list[str], text: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    line = FAULTY[text]
     assert main([*command, written(tmp_path, text)]) == 2
     said = capsys.readouterr().err
     assert line in said and said.count("\n") == 1

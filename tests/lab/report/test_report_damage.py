@@ -28,9 +28,7 @@ DAMAGED: dict[str, tuple[str, Any, Any]] = {
         {"round": 1, "clients": ["a"], "splits": {"client_test": {"model": [0.5, 0.5]}}},
     ),
     "a list": ("clients.json", clients, {"round": 1, "clients": 3, "splits": []}),
-    "fewer counts than classes": ("partition.json", partitions, {"classes": ["a"], "counts": [[1, 2]]}),
     "counts that add up to nothing": ("partition.json", partitions, {"classes": ["a", "b"], "counts": [[-1, 1]]}),
-    "a number of intervals": ("timeline.json", time_lines, {"intervals": 3}),
     "an endless window": ("timeline.json", time_lines, LINK | {"window": [[0, 1e999]]}),
 }
 

@@ -73,6 +73,7 @@ def test_the_centre_of_a_surface_is_its_model_and_runs_share_the_directions(run:
     assert other["loss"][1][1] == a["loss"][1][1] and other["loss"][0][0] != a["loss"][0][0]
 
 
+@pytest.mark.pictures
 def test_a_model_whose_loss_is_not_finite_is_drawn_without_it(run: Path, opened: OpenRun, tmp_path: Path) -> None:
     sound = load_file(run / "models" / "model.safetensors")
     save_file({name: 1e30 * of for name, of in sound.items()}, tmp_path / "big.safetensors")

@@ -164,7 +164,3 @@ def test_without_a_test_set_averages_are_judged_on_held_out_data_and_without_the
     assert fedsash("run", run.parent / "experiment.toml", *arguments, *more, "--out", tmp_path / "c") == 0
     line = "has no test set, held-out data or clients' tests to judge an average on"
     assert line in refused(capsys, "average", tmp_path / "c", "--window", 2)
-
-
-def test_a_window_that_is_not_there_is_refused_as_for_any_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "a window can have 2, 4, 6 models" in refused(capsys, "average", run, "--window", 3)

@@ -62,11 +62,6 @@ def test_every_takes_the_sums_of_its_multiples_only(run: Path) -> None:
     assert [panel.name for panel in MapStudy.picture(found).panels] == ["by the end"], "one window is no map"
 
 
-def test_a_single_window_is_drawn(run: Path, tmp_path: Path) -> None:
-    assert main(["map", str(run), "--every", "4", "--name", "single"]) == 0
-    assert (run / "analyses" / "single.png").exists()
-
-
 def test_the_command_writes_draws_and_tells_the_best_window_of_each_end(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

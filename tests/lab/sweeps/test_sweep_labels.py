@@ -11,17 +11,10 @@ from fedsash.data import IID
 from fedsash.lab.cli import main
 from fedsash.lab.config import parse
 from fedsash.methods.server_optimisers import FedAdam, ServerSGD
+from support.studies import refused
 from support.sweeps import BASE, sweep, write
 
 SMALL = BASE | {"rounds": 1, "evaluation": {"every": 1, "last": 1}}
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    assert main(list(map(str, arguments))) == 2
-    out, error = capsys.readouterr()
-    assert out == "" and error.count("\n") == 1
-    return error
 
 
 def test_a_sweep_in_parts_is_of_one_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

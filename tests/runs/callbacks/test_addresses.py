@@ -13,6 +13,7 @@ import pytest
 from fedsash.lab.config import load
 from fedsash.lab.sweeps import load as load_sweep
 from fedsash.runs.callbacks import MLflow
+from support.by_default import rotated
 
 FILE = "rounds = 1\n[data]\nname = 'digits'\n[partition]\nname = 'iid'\nclients = 4\n"
 FORMS = {
@@ -33,8 +34,7 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form, address", rotated(FORMS, ADDRESSES))
 def test_an_address_in_a_file_is_refused_in_a_line(form: str, address: str, tmp_path: Path) -> None:
     file = written(tmp_path, FORMS[form].format(address))
     with pytest.raises(ValueError, match="is where a run's numbers go, and stands in a file") as refused:

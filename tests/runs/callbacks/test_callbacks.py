@@ -181,7 +181,7 @@ def test_those_of_ones_own_keep_the_identities(callback: Callback) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.full if name in ("early_stopping", "tensorboard") else ())
+        pytest.param(name, marks=pytest.mark.full if name in ("early_stopping", "export_best", "tensorboard") else ())
         for name in CALLBACKS
     ],
 )

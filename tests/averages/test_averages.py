@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedsash.averages import AVERAGES, EMA, SWA, Average, Observer, Window
+from support.by_default import rotated
 from support.trajectories import ONE_OF_EACH, Alone, final, follow, same_bits, trajectory
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -17,8 +18,11 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 # --- identities ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("average", [Window(1), EMA(0.0), EMA(0.0, start="zero"), EMA(0.0, start="initial")], ids=str)
+@pytest.mark.parametrize(
+    "average, dtype",
+    rotated([Window(1), EMA(0.0), EMA(0.0, start="zero"), EMA(0.0, start="initial")], DTYPES),
+    ids=str,
+)
 def test_these_are_the_model_bitwise(average: Average, dtype: torch.dtype) -> None:
     models = trajectory(6, dtype=dtype)
     alone = Alone(average, models[0])
@@ -54,8 +58,9 @@ def test_wima_equation_4_is_equation_6() -> None:
     torch.testing.assert_close(final(Window(size), models), models[before] - lr * decayed, rtol=1e-14, atol=1e-14)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("average", [a for a in ONE_OF_EACH if a != EMA(0.7, start="zero")], ids=str)
+@pytest.mark.parametrize(
+    "average, dtype", rotated([a for a in ONE_OF_EACH if a != EMA(0.7, start="zero")], DTYPES), ids=str
+)
 def test_a_constant_model_is_unchanged_bitwise(average: Average, dtype: torch.dtype) -> None:
     models = trajectory(1, d=100, dtype=dtype)[1].expand(30, 100)
     assert same_bits(final(average, models), models[0])
@@ -127,8 +132,7 @@ def test_lawa_is_a_window_over_the_thinned_trajectory() -> None:
 # --- slices -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("average", ONE_OF_EACH, ids=str)
-@pytest.mark.parametrize("ranges", [[(2, 5)], [(0, 2), (3, 4), (6, 7)]], ids=str)
+@pytest.mark.parametrize("average, ranges", rotated(ONE_OF_EACH, [[(2, 5)], [(0, 2), (3, 4), (6, 7)]]), ids=str)
 def test_an_average_of_a_slice_leaves_the_rest_the_current_model(
     average: Average, ranges: list[tuple[int, int]]
 ) -> None:

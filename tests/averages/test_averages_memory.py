@@ -53,29 +53,6 @@ def test_a_model_with_a_gradient_can_be_observed() -> None:
         assert not Alone(average, w).observe(w, 3).value(w).requires_grad
 
 
-@pytest.mark.parametrize("storage", ["auto", "device", "host", "disk"])
-def test_storages_give_the_same_bytes(storage: Any, tmp_path: Path) -> None:
-    models = trajectory(13, dtype=torch.float32)
-    alone, reference = follow(Window(4, storage=storage), models, tmp_path / "window"), follow(Window(4), models)
-    for round in (12, 10):
-        assert all(torch.equal(alone.state[name], value) for name, value in reference.state.items())
-        assert alone.held.keys() == reference.held.keys()
-        assert all(same_bits(alone.held[name], w) for name, w in reference.held.items())
-        alone.retract(round)
-        reference.retract(round)
-
-
-def test_the_file_of_a_window_leaves_nothing_behind(tmp_path: Path) -> None:
-    window = follow(Window(3, storage="disk"), trajectory(5), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    assert [w.shape for w in window.held.values()] == [(7,)] * 3
-
-
-def test_a_disk_without_room_is_an_error_at_once() -> None:
-    with pytest.raises(OSError, match=r"100,000,000 vectors of 1,000,000 numbers take 400,000,000,000,000 bytes"):
-        Alone(Window(10**8, storage="disk"), torch.zeros(10**6))
-
-
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system has no /proc/self/statm")
 @pytest.mark.parametrize("storage", ["host", "disk"])
 def test_slots_take_memory_when_they_are_used(storage: Any, tmp_path: Path) -> None:

@@ -177,13 +177,6 @@ def test_the_trainers_state_names_the_step_of_a_folder(tmp_path: Path) -> None:
     assert merged.steps == (200, 300)
 
 
-def test_two_files_of_one_step_are_refused(tmp_path: Path) -> None:
-    save(tmp_path / "in" / "a-5.pt", 1.0)
-    save(tmp_path / "in" / "b-5.pt", 2.0)
-    with pytest.raises(RunError, match="are both from step 5"):
-        merge_checkpoints(tmp_path / "in", tmp_path / "out")
-
-
 @pytest.mark.parametrize("kind", [int, float, np.int64, torch.tensor])
 def test_a_step_may_be_of_any_kind_of_whole_numbers(tmp_path: Path, kind: Callable[[int], object]) -> None:
     save(tmp_path / "in" / "a.pt", 1.0, step=kind(20))

@@ -45,13 +45,6 @@ def test_a_mean_equals_steps_whose_rates_decay(shape: str, n: int) -> None:
     assert math.isclose(math.fsum(weights), 1, rel_tol=1e-15)
 
 
-def test_the_linear_decay_has_equal_weights() -> None:
-    assert decay_weights("linear", 4) is None
-    n = 4
-    left = [1 - Fraction(i, n) for i in range(n)] + [Fraction(0)]
-    assert {left[i] - left[i + 1] for i in range(n)} == {Fraction(1, n)}
-
-
 def test_weights_that_make_no_mean_are_refused() -> None:
     with pytest.raises(SettingError, match="must be above 0 and below 1"):
         ema_weights(1.0, 3)

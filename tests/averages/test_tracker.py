@@ -38,13 +38,6 @@ def test_the_average_is_applied_and_taken_back() -> None:
     assert equal(model.state_dict(), own)
 
 
-def test_before_the_first_update_the_average_is_the_model() -> None:
-    model = make_model()
-    own = copy.deepcopy(model.state_dict())
-    with Tracker(EMA(0.9), model).applied():
-        assert equal(model.state_dict(), own)
-
-
 def test_copy_to_another_module() -> None:
     model, other = make_model(), make_model()
     tracker = Tracker(Window(1), model)

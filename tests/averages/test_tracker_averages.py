@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fedsash.averages import EMA, SWA, Average, Tracker, Window
 from fedsash.settings.errors import ModelError, SettingError
+from support.by_default import rotated
 from support.loops import equal, make_model, steps
 
 
@@ -117,19 +118,6 @@ def test_an_average_has_a_name_if_there_are_several() -> None:
         Tracker([Window(3)], model)  # type: ignore[arg-type]
 
 
-def test_a_model_that_is_not_finite_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    model = make_model()
-    tracker = Tracker({"window": Window(3), "ema": EMA(0.9)}, model, trajectory_every=1)
-    drift(model, 3, tracker)
-    before = [tracker.value(name) for name in tracker.averages]
-    own = copy.deepcopy(model.state_dict())
-    next(model.parameters()).data[0] = math.nan
-    tracker.update()
-    model.load_state_dict(own)
-    assert all(map(equal, before, [tracker.value(name) for name in tracker.averages]))
-    assert "update 4: 0.weight is not finite; left out of ema, running sum, window\n" in caplog.text
-
-
 def test_a_model_that_is_not_finite_in_one_type_is_left_out_in_all(caplog: pytest.LogCaptureFixture) -> None:
     model = make_model()
     model[2].double()
@@ -165,8 +153,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("name, value", rotated(KINDS, [math.nan, math.inf]))
 def test_an_average_that_is_not_finite_is_named_whenever_it_is_loaded_read_and_saved(
     name: str, value: float, caplog: pytest.LogCaptureFixture
 ) -> None:

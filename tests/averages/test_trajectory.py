@@ -46,6 +46,7 @@ def room(of: Trajectory) -> int:
     return of.place.room
 
 
+@pytest.mark.full
 def test_windows_of_5_to_200_hold_200_models() -> None:
     models = trajectory(450)
     sizes = (5, 10, 50, 100, 200)

@@ -169,8 +169,9 @@ NEED_SGD: list[Method] = [
 ]
 
 
-@pytest.mark.parametrize("method", NEED_SGD, ids=repr)
-@pytest.mark.parametrize("optimiser", [kind() for kind in OPTIMISERS.values() if kind is not SGD], ids=repr)
+@pytest.mark.parametrize(
+    "method, optimiser", rotated(NEED_SGD, [kind() for kind in OPTIMISERS.values() if kind is not SGD]), ids=repr
+)
 def test_a_method_that_rests_on_sgds_step_refuses_others(method: Method, optimiser: Optimiser) -> None:
     with pytest.raises(ValueError) as refusal:
         federation(method=method, local=LocalTraining(optimiser=optimiser))

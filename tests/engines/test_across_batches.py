@@ -92,7 +92,7 @@ def test_where_no_batch_is_padded_it_is_stacked(name: str) -> None:
     torch.testing.assert_close(*(after(world, 2).w for world in worlds), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ACROSS)
+@pytest.mark.parametrize("name", some(ACROSS, "a layer"))
 def test_a_smaller_last_batch_would_be_padded_also_of_clients_of_equal_size(name: str) -> None:
     alike: dict[str, Any] = {"data": small_data((7,) * 6), "local": LocalTraining(lr=0.1, batch=3, epochs=2)}
     with pytest.raises(SettingError, match="a sample's loss depends on the others"):

@@ -62,14 +62,6 @@ def test_accuracy_loss_and_classes_are_numpys() -> None:
     assert metrics.more["classes"] == pytest.approx([hits[y == c].mean() for c in range(3)], rel=1e-15)
 
 
-def test_classes_weighted_by_their_share_make_the_accuracy() -> None:
-    world = data()
-    assert world.test is not None
-    metrics = evaluate(world)["test"]
-    shares = np.bincount(world.test.y.numpy(), minlength=3) / len(world.test)
-    assert metrics["accuracy"] == pytest.approx(float(shares @ metrics.more["classes"]))
-
-
 def test_a_class_without_test_samples_has_no_accuracy() -> None:
     world = replace(data(), classes=5)
     classes = evaluate(world)["test"].more["classes"]
@@ -124,14 +116,6 @@ def test_the_worst_tenth_is_the_mean_of_the_worst_of_them_and_of_at_least_one(cl
     world = replace(world, clients=shuffled)
     expected = np.mean(np.arange(worst) / clients)
     assert evaluate(world, clients=True)["clients"].more["worst_tenth"] == pytest.approx(expected)
-
-
-def test_samples_that_several_clients_hold_count_for_each() -> None:
-    world = data()
-    server_state = replace(world, clients=[world.clients[0], world.clients[0], world.clients[1]])
-    hits, _ = outcomes(world.train.x, world.train.y)
-    one, other = (hits[own].mean() for own in world.clients[:2])
-    assert evaluate(server_state, clients=True)["clients"]["accuracy"] == pytest.approx((2 * one + other) / 3)
 
 
 def test_what_is_not_there_or_not_asked_for_is_not_reported() -> None:

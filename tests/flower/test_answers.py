@@ -72,10 +72,6 @@ def _evaluation(world: Federation) -> Any:
     return requests[0]
 
 
-def test_what_is_right_is_taken(tmp_path: Path) -> None:
-    assert all(isinstance(one, Reply) for one in answers(tmp_path, lambda losses: losses).values())
-
-
 def test_scores_of_which_a_metric_makes_nothing_do_not_end_the_run_if_all_nodes_send_them(tmp_path: Path) -> None:
     def mod(message: Any, context: Any, call: Any) -> Any:
         reply = call(message, context)

@@ -251,16 +251,6 @@ def test_no_state_is_kept_that_no_saved_state_needs(tmp_path: Path) -> None:
         assert len(found) <= len([r for r in rounds if r > 5]) + 2
 
 
-def test_a_version_that_is_not_there_is_missing_by_name(tmp_path: Path) -> None:
-    with world_of(Faulty(tmp_path, {}), Scaffold()) as world:
-        state, _ = world.round(world.start())
-        for file in tmp_path.rglob("*.safetensors"):
-            file.write_bytes(b"damaged")
-        ids = np.flatnonzero(state.last.numpy())[:1]
-        answers = list(world.executor.work(world.ask(state, ids=ids)))
-    assert f"client {ids[0]} has no state of round 1 here" in str(answers[0].why)  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize("run", some(["../../etc", "a/b", "", "..", "x" * 65], "../../etc"))
 def test_the_id_of_a_run_can_not_lead_out_of_the_folder(run: str, tmp_path: Path) -> None:
     with world_of(Faulty(tmp_path / "inside", {}), Scaffold()) as world:

@@ -16,6 +16,7 @@ pytest.importorskip("flwr", reason="flwr is not installed")
 from flwr.app import Array, ArrayRecord, MetricRecord
 
 from fedsash.flower.averaged.arrays import pack, unpack
+from support.by_default import rotated
 
 SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 VALUES = st.recursive(
@@ -38,8 +39,10 @@ def test_plain_values_come_back_as_they_were(value: Any) -> None:
     assert found == value and repr(found) == repr(value)
 
 
-@pytest.mark.parametrize("kind", ["float16", ">f4", "float64", "int64", "uint8", "bool", "complex64"])
-@pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
+@pytest.mark.parametrize(
+    "kind, shape",
+    rotated(["float16", ">f4", "float64", "int64", "uint8", "bool", "complex64"], [(), (0,), (2, 3)]),
+)
 def test_arrays_come_back_with_type_and_bytes(kind: str, shape: tuple[int, ...]) -> None:
     array = np.ones(shape).astype(kind)
     found = through({"a": [array, Array(array)]})["a"]

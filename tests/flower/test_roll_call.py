@@ -33,11 +33,6 @@ def world_of(nodes: InProcessGrid, **settings: Any) -> Federation:
     return there(nodes, here(method=Scaffold(), sampling=Uniform(6), **settings), roll_call=0.02)
 
 
-def test_every_client_is_counted_and_found_by_its_number_whatever_its_nodes_id_is(tmp_path: Path) -> None:
-    world = world_of(grid(tmp_path))
-    assert world.sizes.tolist() == list(SIZES)
-
-
 def test_a_node_that_answers_twice_is_counted_once(tmp_path: Path) -> None:
     class Twice(InProcessGrid):
         def pull_messages(self, message_ids: Any) -> list[Any]:

@@ -15,6 +15,7 @@ from fedsash.client.messages import Request
 from fedsash.client.store import ClientTicket, StateRows, StateVersions
 from fedsash.flower.nodes import wire
 from fedsash.testing.grid import identify
+from support.by_default import rotated
 
 TYPES = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
@@ -22,8 +23,7 @@ TYPES = (
 )
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("shape", [(), (1,), (0, 4), (2, 3)], ids=str)
+@pytest.mark.parametrize("dtype, shape", rotated(TYPES, [(), (1,), (0, 4), (2, 3)]), ids=str)
 def test_every_type_of_tensor_comes_back_as_it_was(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     sent = (10 * torch.rand(shape)).to(dtype)
     found = wire.unpacked(wire.packed({"a": sent}), {"a": wire.TensorForm.of(sent)})["a"]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedsash.methods.server_optimisers import SERVERS, FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
+from support.by_default import rotated
 
 ALL = [
     ServerSGD(),
@@ -170,8 +171,7 @@ def test_a_step_starts_from_what_was_sent_and_from_nothing_else(server: Server) 
         w, state = here, after
 
 
-@pytest.mark.parametrize("server", ALL, ids=repr)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("server, dtype", rotated(ALL, [torch.float32, torch.float64]), ids=repr)
 def test_a_step_is_pure(server: Server, dtype: torch.dtype) -> None:
     sent, delta, other = (v.to(dtype) for v in vectors(3))
     _, state = server.step(sent, other, server.init(sent))

@@ -20,7 +20,9 @@ TABLE = np.array([[1, 0, 1], [0, 0, 1]])
 def test_an_array_and_both_kinds_of_file_hold_the_same_trace(kind: type, tmp_path: Path) -> None:
     np.save(tmp_path / "trace.npy", TABLE.astype(kind))
     np.savetxt(tmp_path / "trace.csv", TABLE, delimiter=",")
-    for given in (TABLE.astype(kind), str(tmp_path / "trace.npy"), str(tmp_path / "trace.csv")):
+    (tmp_path / "marked.csv").write_bytes(b"\xef\xbb\xbf1,0,1\n0,0,1\n")  # with a byte order mark
+    files = [str(tmp_path / name) for name in ("trace.npy", "trace.csv", "marked.csv")]
+    for given in (TABLE.astype(kind), *files):
         found = trace_of("Owner", given, "round")
         assert found.dtype == np.bool_ and (found == TABLE).all()
 

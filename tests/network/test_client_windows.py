@@ -33,7 +33,7 @@ from fedsash.network.site import Site
 from fedsash.network.trip import Trip
 from fedsash.settings.errors import SettingError
 from fedsash.testing import after, quadratic_federation
-from support.by_default import full
+from support.by_default import full, rotated
 from support.places import HOW_TO
 
 BYTES, RATE, TRAINING = 1000, 20_000.0, 2.0
@@ -163,8 +163,10 @@ class OfSizes(ClientWindow):
         return Sizes(self.sizes)
 
 
-@pytest.mark.parametrize("pipelined", [True, False])
-@pytest.mark.parametrize("sizes", [(0,), (6,), (2.5,), (None,), (True,), (2, 0), (2, 3, 6), (2, 2.5), (2, -1)])
+@pytest.mark.parametrize(
+    "sizes, pipelined",
+    rotated([(0,), (6,), (2.5,), (None,), (True,), (2, 0), (2, 3, 6), (2, 2.5), (2, -1)], [True, False]),
+)
 def test_a_size_of_ones_own_rule_must_be_a_whole_number_of_clients(sizes: tuple[Any, ...], pipelined: bool) -> None:
     driver = Asynchronous(
         quadratic_federation([1.0] * 5, [0.0] * 5), Network(), FedWindow(OfSizes(sizes), pipelined=pipelined)

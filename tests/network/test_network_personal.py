@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedsash.client import RoundPlan
 from fedsash.methods.sampling import Uniform
 from fedsash.network import Asynchronous, FedBuff, Link, Network, OnNetwork, SimulatedClients
-from fedsash.network.messages import model_bytes
 from fedsash.vector.sharing import Personal
 from support.personal import personal
 from support.worlds import after
@@ -28,12 +26,3 @@ def test_rounds_on_a_network_train_the_same() -> None:
     found, expected = after(replace(world, data=OnNetwork(world.clients, NETWORK)), 3), after(world, 3)
     assert torch.equal(found.w, expected.w)
     assert torch.equal(found.client_state["own"], expected.client_state["own"])
-
-
-def test_only_what_is_shared_travels_and_both_parts_take_time() -> None:
-    world = personal(Personal("classifier", 3))
-    assert model_bytes(world.sharing) == 8 * (world.layout.size - 15)
-    assert (
-        RoundPlan.mean(world.local, world.method, world.sizes, alone=3).all_samples.tolist()
-        == (5 * world.sizes).tolist()
-    )

@@ -32,16 +32,6 @@ def test_a_float64_model_trains_on_float32_data() -> None:
     assert state.w.dtype == torch.float64 and world.evaluate(state)
 
 
-def test_what_becomes_of_the_callers_model_does_not_change_the_start() -> None:
-    model = mlp()
-    world = federation(model=model)
-    before = world.start().w.clone()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-    assert torch.equal(world.start().w, before) and before.norm() > 0
-
-
 def test_a_model_is_evaluated_before_the_first_round_whatever_the_engine_leaves_open() -> None:
     with federation(engine=LocalEngine("sequential", 1, 1, False, "contiguous", "auto")) as world:
         assert [metrics.round for metrics in world.evaluate(world.start())] == [0]

@@ -87,8 +87,7 @@ STATEFUL = {
 }
 
 
-@pytest.mark.parametrize("used", [True, False], ids=["used", "only kept"])
-@pytest.mark.parametrize("kind", STATEFUL)
+@pytest.mark.parametrize("kind, used", rotated(STATEFUL, [True, False]))
 def test_a_model_with_state_in_plain_attributes_is_refused_by_name(kind: str, used: bool) -> None:
     kept, change = STATEFUL[kind]
     model = nn.Sequential(WithState(kept, change, used=used)).double()
@@ -430,11 +429,11 @@ DRAWING_HOOKS: list[tuple[str, Callable[[Any], dict[str, Any]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("place", "settings"), DRAWING_HOOKS)
-@pytest.mark.parametrize("draw", [by_python, by_numpy_once, by_torch])
+@pytest.mark.parametrize("hook, draw", rotated(DRAWING_HOOKS, [by_python, by_numpy_once, by_torch]))
 def test_a_hook_that_draws_is_refused_in_its_first_round(
-    draw: Any, place: str, settings: Callable[[Any], dict[str, Any]]
+    hook: tuple[str, Callable[[Any], dict[str, Any]]], draw: Any
 ) -> None:
+    place, settings = hook
     federation = world(**settings(draw))
     message = rf"^{place} = Perturbed.*draws numbers from a global generator of Python, NumPy or PyTorch"
     with pytest.raises(SettingError, match=message):

@@ -24,6 +24,7 @@ from fedsash.runs.checkpoints import load, load_newest, save
 from fedsash.server.state import State
 from fedsash.vector.saved import StateError, UnreadableError, place
 from fedsash.vector.storage import Storage, client_rows, rows
+from support.by_default import rotated
 from support.worlds import after, bits, federation, identical, record
 
 CLIENTS = 6
@@ -53,8 +54,7 @@ def files(place: Path) -> dict[str, os.stat_result]:
 # In memory.
 
 
-@pytest.mark.parametrize("storage", get_args(Storage))
-@pytest.mark.parametrize("shape", [(), (7,), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("storage, shape", rotated(get_args(Storage), [(), (7,), (3, 4), (2, 3, 4)]))
 def test_rows_have_any_shape_and_begin_as_zeros(storage: Storage, shape: tuple[int, ...], tmp_path: Path) -> None:
     for dtype in (torch.float32, torch.float64, torch.int64):
         made = rows(4, torch.ones(shape, dtype=dtype), storage, tmp_path)

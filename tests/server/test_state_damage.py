@@ -24,6 +24,7 @@ from fedsash.runs.checkpoints import FORMAT, NO_RUN, load, load_newest, save
 from fedsash.server.federation import Federation
 from fedsash.settings.errors import RunError
 from fedsash.vector.saved import StateError, UnreadableError, saved_rounds
+from support.by_default import rotated
 from support.worlds import after, federation, identical, listing, record, trained
 
 no_deadline = settings(deadline=None, max_examples=50)
@@ -69,19 +70,9 @@ def other_format(path: Path) -> None:
     path.write_text(json.dumps(manifest | {"checksum": zlib.crc32(json.dumps(manifest).encode())}))
 
 
-DAMAGE: list[tuple[str, Callable[[Path], None]]] = [
-    *(
-        (file, harm)
-        for file in (
-            "state.safetensors",
-            "past-all-00000004.safetensors",
-            "client-*.00000004.safetensors",
-            "state.json",
-        )
-        for harm in (truncate, empty, flip_first, flip_last, append, Path.unlink)
-    ),
-    *(("state.json", harm) for harm in (nothing_known, other_number, other_format)),
-]
+FILES = ("state.safetensors", "past-all-00000004.safetensors", "client-*.00000004.safetensors", "state.json")
+HARMS: tuple[Callable[[Path], None], ...] = (truncate, empty, flip_first, flip_last, append, Path.unlink)
+DAMAGE = [*rotated(HARMS, FILES), *((harm, "state.json") for harm in (nothing_known, other_number, other_format))]
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +84,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, Path]:
     return world, folder
 
 
-@pytest.mark.parametrize(("file", "harm"), DAMAGE, ids=[f"{harm.__name__} {file}" for file, harm in DAMAGE])
+@pytest.mark.parametrize("harm, file", DAMAGE)
 def test_a_damaged_state_is_found_and_the_one_before_used(
-    file: str, harm: Callable[[Path], None], saved: tuple[Federation, Path], tmp_path: Path
+    harm: Callable[[Path], None], file: str, saved: tuple[Federation, Path], tmp_path: Path
 ) -> None:
     world, source = saved
     folder = shutil.copytree(source, tmp_path / "state")

@@ -79,6 +79,7 @@ def test_an_average_of_ones_own_may_need_the_past(tmp_path: Path) -> None:
     assert identical(loaded, state) and torch.equal(world.models(loaded)["own"], value)
 
 
+@pytest.mark.full
 def test_windows_of_5_to_200_are_200_files(tmp_path: Path) -> None:
     sizes = (5, 10, 50, 100, 200)
     world = federation(averages={f"w{size}": Window(size) for size in sizes})

@@ -120,12 +120,6 @@ class Loopback:
             except OSError:
                 continue
 
-    def register(self, key: Path) -> bool:
-        """Register the key of a node."""
-        command = [str(BIN / "flwr"), "supernode", "register", str(key), "loop", "--format", "json"]
-        done = subprocess.run(command, env=self.environment, cwd=self.home, capture_output=True, text=True, check=False)
-        return '"success": true' in done.stdout
-
     def wait_for(self, port: int, seconds: float = 60) -> None:
         """Wait until somebody listens at a port."""
         until = time.monotonic() + seconds

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedsash.averages import EMA, Average, Observer, Observers, Pieces, Window
 from fedsash.vector import exact_sums
+from support.by_default import rotated
 from support.trajectories import ONE_OF_EACH, follow, same_bits, trajectory
 
 LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any)
@@ -39,9 +40,15 @@ def test_large_pieces_are_not_copied() -> None:
     ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("average", [*ONE_OF_EACH, EMA(0.7, precision="single"), Window(3, part="classifier")], ids=str)
-@pytest.mark.parametrize("ranges", [[(0, 7)], [(0, 2), (3, 7)]], ids=str)
+@pytest.mark.parametrize(
+    "average, dtype, ranges",
+    rotated(
+        [*ONE_OF_EACH, EMA(0.7, precision="single"), Window(3, part="classifier")],
+        [torch.float64, torch.float32, torch.bfloat16],
+        [[(0, 7)], [(0, 2), (3, 7)]],
+    ),
+    ids=str,
+)
 def test_averages_of_pieces_are_those_of_the_whole(
     average: Average, dtype: torch.dtype, ranges: list[tuple[int, int]]
 ) -> None:

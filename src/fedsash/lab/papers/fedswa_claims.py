@@ -407,7 +407,7 @@ def _not_refuted(finding: Finding) -> Finding:
 
 @CLAIMS.add("S11", "B", where="Theorem 5.1, non-convex", cost="identity", identity=lambda: gap_over_bound("non-convex"))
 def the_bound_on_the_gap_holds(ratio: Numbers) -> Finding:
-    """For a non-convex loss FedSWA's generalisation gap is at most the bound of Theorem 5.1.
+    """For a non-convex loss FedSWA's and FedMoSWA's generalisation gap is at most the bound of Theorem 5.1.
 
     eps_gen <= (2L/(mn beta)) e^(1+1/T) (c L + c sigma_g + c sigma), c = 1 + (2 + 1/(KT))^(K-1)/T, for m clients of n
     samples that all take part, option I, and a rate of at most 1/(beta K T). `ratio` by "method": the mean loss on new
@@ -427,7 +427,8 @@ def the_bound_on_the_gap_holds(ratio: Numbers) -> Finding:
     identity=lambda: gap_over_bound("strongly convex"),
 )
 def the_bound_on_the_gap_holds_for_convex_losses(ratio: Numbers) -> Finding:
-    """For a strongly convex loss FedSWA's generalisation gap is at most Theorem 5.1's bound with smaller factors.
+    """For a strongly convex loss FedSWA's and FedMoSWA's generalisation gap is at most Theorem 5.1's bound with smaller
+    factors.
 
     e^(1 - mu/((beta+mu)T)) stands for e^(1+1/T), and b = 1 + (mu/((beta+mu)K))^(K-1)/T for c. `ratio` as in S11,
     calculated for logistic regression with mu/2 ||w||^2 added to the loss; a yes is no more than "not refuted" here,
@@ -497,9 +498,9 @@ def a_gain_of_six_points_on_cifar_100(accuracy: Numbers) -> Finding:
 
 @CLAIMS.add("S17", "B", where="README, text", cost="print", printed=printed_accuracy)
 def a_gain_of_two_points_on_tiny_imagenet(accuracy: Numbers) -> Finding:
-    """On ImageNet accuracy is improved by 1.8 per cent.
+    """On ImageNet (the table has Tiny-ImageNet) accuracy is improved by 1.8 per cent, over some method.
 
-    The table has Tiny-ImageNet. Of which method, over which, and at which heterogeneity is not said. `accuracy`: of all
+    Of which method, over which, and at which heterogeneity is not said. `accuracy`: of all
     differences of FedSWA or FedMoSWA and another method there, in points, one must be 1.8 when rounded to one digit.
     Two are: FedMoSWA - FedSWA at 0.3 and FedMoSWA - FedSAM at 0.6. Over the best rival that is not the paper's own they
     are 1.9, 1.9 and 1.6. Print decides (see S16).
@@ -558,9 +559,9 @@ def fedswa_is_better_than_fedsam(accuracy: Numbers) -> Finding:
 
 @CLAIMS.add("S21", "B", where="Table 3", cost=f"print; {RUN}", printed=printed_accuracy, of=OF, measure=_accuracy)
 def fedswa_is_better_than_fedavg(accuracy: Numbers) -> Finding:
-    """FedSWA is above FedAvg.
+    """FedSWA is above FedAvg (read from the table).
 
-    Read from Table 3; no sentence says so, but for the title (S1). `accuracy`: in every column. 6 of 6 in print.
+    No sentence says so, but for the title (S1). `accuracy`: in every column. 6 of 6 in print.
     """
     gain = accuracy.at(row="FedSWA") - accuracy.at(row="FedAvg")
     return of_all(above(gain), gain, **IN_TABLE_3)
@@ -568,11 +569,12 @@ def fedswa_is_better_than_fedavg(accuracy: Numbers) -> Finding:
 
 @CLAIMS.add("S22", "B", where="Table 3", cost=f"print; {RUN}", printed=printed_accuracy, of=OF, measure=_accuracy)
 def fedswa_is_better_than_the_other_rivals(accuracy: Numbers) -> Finding:
-    """FedSWA is above the other rivals, too: those that are neither FedAvg nor FedSAM nor the paper's own.
+    """FedSWA is above the other rivals, too: those that are neither FedAvg nor FedSAM nor the paper's own (read from
+    the table).
 
-    Read from Table 3; no sentence says so. `accuracy`: above each of the six in every column. 29 of 36 in print: on
-    CIFAR-100 it is below FedACG and MoFedSAM in 3 of 3 columns and above the others; on Tiny-ImageNet it is level with
-    FedLESAM at 0.1 and above all else.
+    No sentence says so. `accuracy`: above each of the six in every column. 29 of 36 in print: on CIFAR-100 it is below
+    FedACG and MoFedSAM in 3 of 3 columns and above the others; on Tiny-ImageNet it is level with FedLESAM at 0.1 and
+    above all else.
     """
     rivals = [method for method in OF_OTHERS if method not in ("FedAvg", "FedSAM")]
     gap = accuracy.at(row=rivals) - accuracy.at(row="FedSWA")
@@ -581,11 +583,11 @@ def fedswa_is_better_than_the_other_rivals(accuracy: Numbers) -> Finding:
 
 @CLAIMS.add("S25", "B", where="title, Table 3", cost="print", printed=printed_accuracy)
 def the_gain_grows_with_heterogeneity(accuracy: Numbers) -> Finding:
-    """FedMoSWA's gain over the best rival grows with heterogeneity.
+    """FedMoSWA's gain over the best rival grows with heterogeneity (read from the table).
 
-    Read from Table 3. `accuracy`: FedMoSWA's less that of the best method that is not the paper's own, which is to fall
+    `accuracy`: FedMoSWA's less that of the best method that is not the paper's own, which is to fall
     from each Dirichlet parameter to the next larger one, here by more than half of the last printed digit. 3 of 4 in
-    print: 9.7, 8.5, 6.2 on CIFAR-100, and 1.9, 1.9, 1.6 on Tiny-ImageNet.
+    print: 9.7, 8.5, 6.2 on CIFAR-100, and 1.9, 1.9, 1.6 on Tiny-ImageNet, whose tie is one of rounded numbers.
     """
     finding = below(_lead(accuracy, "FedMoSWA", max, OF_OTHERS).steps("column"), -DIGIT)
     return with_all(finding, accuracy, row=[*OF_OTHERS, "FedMoSWA"], **IN_TABLE_3)

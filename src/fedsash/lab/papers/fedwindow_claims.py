@@ -75,6 +75,8 @@ TASKS = ("MNIST 90 %", "CIFAR-10 60 %")
 SCHEMES = ("synchronous", "FedWindow")
 LOADS = (10, 30, 100, 300, 1000, 3000, 10_000)
 """The clients on one link in `python -m benchmarks.network load`."""
+CONGESTED = (300, 1000, 3000, 10_000)
+"""Those with which the link of synchronous rounds is congested."""
 
 
 def _schemes(reading: str) -> dict[str, str]:
@@ -203,16 +205,15 @@ def less_delay(waiting: Numbers, time: Numbers) -> Finding:
     """Compared with synchronous federated learning, FedWindow makes delays that come from congestion much shorter.
 
     The paper describes no experiment. `waiting`, by "scheme" (synchronous, FedWindow) and number of "clients": seconds
-    that an upload waits for the link, at loads from 10 to 10,000, where the link of synchronous rounds is congested.
-    `time`, by "scheme": seconds to the same accuracy at such a load. Much, here: the mean wait over the loads is at
-    most half, and the accuracy is reached sooner. A scheme that leaves the link idle does not wait and is late all the
-    same, so both are needed. `python -m benchmarks.network load` gives the waiting; the time is that of a run with
-    training.
+    that an upload waits for the link, at the loads at which that of synchronous rounds is congested, from 300 clients
+    on. `time`, by "scheme": seconds to the same accuracy at such a load. Much, here: at each load the wait is at most
+    half, and the accuracy is reached sooner. A scheme that leaves the link idle does not wait and is late all the same,
+    so both are needed. `python -m benchmarks.network load` gives the waiting; the time is that of a run with training.
     """
-    mean = waiting.over("clients")
-    less = below(mean.at(scheme="FedWindow") / mean.at(scheme="synchronous"), HALF)
+    congested = waiting.at(clients=list(CONGESTED))
+    less = below(congested.at(scheme="FedWindow") / congested.at(scheme="synchronous"), HALF)
     return every(
-        with_all(less, waiting, scheme=SCHEMES, clients=LOADS),
+        with_all(less, waiting, scheme=SCHEMES, clients=CONGESTED),
         below(time.at(scheme="FedWindow") / time.at(scheme="synchronous"), 1.0),
     )
 
@@ -242,9 +243,9 @@ def fewer_failures(failures: Numbers) -> Finding:
 def performance_is_kept(accuracy: Numbers) -> Finding:
     """The model performs as well as with synchronous federated learning.
 
-    `accuracy` by "line", "trips" and "split" (IID and non-IID), at the end, which is the mean over the last tenth of
-    the trips. As well, here: no window is more than 2 points below vanilla in any split. The text on Figure 4 says that
-    W = 2 and 3 are lower on non-IID data (V29): the paper's claims differ.
+    `accuracy` by "line", "trips" and "split" (IID, two classes a client), at the end, which is the mean over the last
+    tenth of the trips. As well, here: no window is more than 2 points below vanilla in any split. The text on Figure 4
+    says that W = 2 and 3 are lower on non-IID data (V29): the paper's claims differ.
     """
 
     def kept(accuracy: Numbers) -> Finding:
@@ -266,9 +267,9 @@ def performance_is_kept(accuracy: Numbers) -> Finding:
 def performance_is_improved(accuracy: Numbers) -> Finding:
     """The model performs better than with traditional federated learning.
 
-    `accuracy` by "line", "trips" and "split" (IID and non-IID), at the end, which is the mean over the last tenth of
-    the trips: each window above vanilla in each split. The paper tells so for IID data (V26, V27) and not for non-IID
-    data, where its text has W = 4 comparable and W = 2 and 3 lower (V28, V29).
+    `accuracy` by "line", "trips" and "split" (IID, two classes a client), at the end, which is the mean over the last
+    tenth of the trips: each window above vanilla in each split. The paper tells so for IID data (V26, V27) and not for
+    non-IID data, where its text has W = 4 comparable and W = 2 and 3 lower (V28, V29).
     """
 
     def improved(accuracy: Numbers) -> Finding:
@@ -317,7 +318,7 @@ def a_rounds_volume(slides: int = CLIENTS) -> Evidence:
 
 @CLAIMS.add("V8", "B", where="section II.B", cost="identity", identity=a_rounds_volume)
 def a_round_sends_as_much_as_vanilla(uploads: Numbers, volume: Numbers) -> Finding:
-    """In a round every client sends once and receives once, so as much is sent as in a round of vanilla.
+    """In a round that is a turn of the ring every client sends and receives once, as much as in a round of vanilla.
 
     `uploads` by "client" in a round, and `volume` by "way" (up, down): the bytes of a round over those of vanilla; all
     must be 1. Calculated with five clients where a round is a turn of the ring. A round of Algorithm 1 is one slide, in

@@ -52,9 +52,9 @@ LATE = 200
 """The first of the late rounds: the second half of 400."""
 
 X1 = "run X1: 1 h on two cores, 1 min on a GPU"
-X2 = "run X2: 1.9 h on two cores, 2 min on a GPU"
-BOTH = "runs X1 and X2: 2.9 h on two cores, 3 min on a GPU"
-X3 = "run X3: 5.8 h on two cores, 6 min on a GPU"
+X2 = "run X2: 19 h on two cores, 20 min on a GPU; with 500 images a client 1.9 h"
+BOTH = "runs X1 and X2: 20 h on two cores, 21 min on a GPU; with 500 images a client 2.9 h"
+X3 = "run X3: 58 h on two cores, 60 min on a GPU; with 500 images a client 5.8 h"
 PLACES = np.linspace(0, 1, 11)
 """The places on a line between two models."""
 

@@ -408,6 +408,20 @@ def test_what_was_not_synced_may_be_lost_and_what_is_lost_depends_on_chance(tmp_
     assert any(content and content != b"abcdef" for content in seen)
 
 
+def test_what_a_process_waits_for_is_done_once_also_if_it_is_paused_in_it(tmp_path: Path) -> None:
+    bottle = machine(tmp_path)
+    done: list[int] = []
+
+    def paused() -> None:
+        done.append(1)
+        bottle.pause(10.0)
+        bottle.step()  # in the pause comes the moment at which it would be done in the background
+
+    with bottle.at_work():
+        host.process.background().submit(paused).result()
+    assert done == [1]
+
+
 def test_a_dead_process_changes_nothing_whatever_it_catches(tmp_path: Path) -> None:
     bottle = machine(tmp_path)
     with bottle.at_work():

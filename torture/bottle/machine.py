@@ -170,9 +170,10 @@ class Later(Future[Any]):
         self._call = call
 
     def do(self) -> None:
-        """Do it, unless it is done."""
-        if self.done() or not self._machine.alive or self._machine.process != self._process:
+        """Do it, unless it is done, or has begun: while its process is paused in it, its own moment may come."""
+        if self.done() or self.running() or not self._machine.alive or self._machine.process != self._process:
             return
+        self.set_running_or_notify_cancel()
         with self._machine.at_work():
             try:
                 self.set_result(self._call())

@@ -21,6 +21,7 @@ from fedsash.lab.report.comparison import compare
 from fedsash.lab.report.page import document
 from fedsash.runs import Result, terminal
 from fedsash.runs.client_results import CLIENTS, counted
+from fedsash.runs.folder import RunFolder
 from fedsash.runs.pictures import Bars
 from fedsash.runs.pictures.clients import clients as picture_of
 from fedsash.runs.table import tables
@@ -72,6 +73,22 @@ def test_a_fork_that_trains_no_round_has_the_clients_results_of_its_source(resul
     assert set(ours["splits"]["client_test"]) == {"model", "mine"}
     rows = compare(collect([tmp_path]).runs, of="client_test/each")
     assert [row.labels["client"] for row in rows if row.model == "mine"] == [*"012345"]
+
+
+def test_a_fork_that_was_killed_as_it_began_begins_again(
+    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had saved its source's state and its clients' results."""
+
+    def killed(*arguments: object) -> None:
+        raise SystemExit
+
+    fork = Fork(folder_of(result), 6)
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(RunFolder, "write_beginning", killed)
+        start(world(), 6, tmp_path, fork=fork)
+    assert (tmp_path / CLIENTS).exists()
+    assert start(world(), 6, tmp_path, fork=fork).state.round == 6
 
 
 def test_a_fork_that_names_no_average_is_refused(result: Result, tmp_path: Path) -> None:

@@ -190,17 +190,21 @@ class RunFolder:
         checkpoints.save(whole, self.states, keep, tally=tally, fingerprint=driver.fingerprint, sizes=sizes)
         return saved_rounds(self.states)[0]
 
+    def claim(self, federation: Federation) -> None:
+        """Write the first file of a run, `goal.json`: it says whose folder this is."""
+        make_folders(self.path)
+        files.write_table(self.path / GOAL, goal_content(federation.goal.criterion, federation.evaluation))
+
     def write_beginning(
         self, federation: Federation, forked: bool, config: Mapping[str, Any], started: bool, history: History
     ) -> None:
-        """Write the files of the run's beginning: `goal.json` first, since it says whose folder this is, and the
-        metrics last, since their file says that there is a run to resume.
+        """Write the files of the run's beginning: `goal.json` first (see `claim`), and the metrics last, since their
+        file says that there is a run to resume.
 
         The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
         """
-        make_folders(self.path)
+        self.claim(federation)
         engine = federation.described()
-        files.write_table(self.path / GOAL, goal_content(federation.goal.criterion, federation.evaluation))
         if started or not (self.path / "engine.json").exists():
             files.write_table(self.path / "engine.json", engine)
         if federation.clients.data is not None:

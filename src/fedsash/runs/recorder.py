@@ -265,6 +265,8 @@ class RunRecorder:
             if not sample_differences:
                 best = self._best_taken_over(tally.best, our_names)
             self.note(state, self._with_evaluation_due(replace(tally, forked=fork.round, best=best), state))
+            if self.folder is not None:
+                self.folder.claim(self.federation)
             self.save()
         self.sums.take(source, self.state)
         for line in taken_over(here, there, self.state):

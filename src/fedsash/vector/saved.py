@@ -118,7 +118,7 @@ def save(
         remove_tree_if_possible(writing)
         raise
     try:
-        prune(folder, keep)
+        _prune(folder, keep)
     finally:  # only now, so that also the end of what was removed is on the disk
         _syncing[folder] = host.process.background().submit(_to_disk, final)
     return final
@@ -205,13 +205,22 @@ def cut(folder: Path, round: int) -> None:
     """
     _clear(folder)
     _to_disk(place(folder, round))
-    for later in saved_rounds(folder):
-        if later > round:
-            _remove(place(folder, later))
+    later_rounds = [later for later in saved_rounds(folder) if later > round]
+    for later in later_rounds:
+        _remove(place(folder, later))
+    if later_rounds:
+        sync_folder(folder)
 
 
 def prune(folder: Path, keep: tuple[int, ...]) -> None:
-    """Remove all states before the last two, but those of the rounds in `keep`."""
+    """Remove all states before the last two, but those of the rounds in `keep`, for good."""
+    if folder.is_dir():
+        _prune(folder, keep)
+        sync_folder(folder)
+
+
+def _prune(folder: Path, keep: tuple[int, ...]) -> None:
+    """Do what `prune` says. After a power cut what was removed may be back, unless the folder is synced."""
     rounds = saved_rounds(folder)
     complete = [round for round in rounds if (place(folder, round) / MANIFEST).exists()]
     first_of_last_two = min(complete[-2:], default=0)

@@ -23,7 +23,6 @@ from torture.bottle.disk import SimulatedDisk
 from torture.bottle.machine import Machine, SimulatedProcess, forget_process
 from torture.bottle.world import Hang, Killed, World
 
-from fedsash.client.store import StateVersions
 from fedsash.flower.averaged.best import KeptBest
 from fedsash.flower.nodes.on_grid import OnGrid
 from fedsash.flower.nodes.roll_call import RollCall
@@ -97,12 +96,6 @@ def test_the_search_for_fewer_faults_leaves_out_what_the_same_violation_does_not
     assert shrunk(3, "the server ends: another reason").faults == case.faults != []
 
 
-def versions_of_any_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session takes the versions of another one for its own."""
-    maker = StateVersions.maker
-    monkeypatch.setattr(StateVersions, "maker", lambda ticket, version: (maker(ticket, version)[0], 1))
-
-
 def no_sync_of_a_new_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file is replaced by one that may not be on the disk yet."""
     write = files._write_beside
@@ -149,7 +142,6 @@ def no_wait_for_clients(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED = {
-    versions_of_any_session: (7300365, "has no state of round"),
     no_sync_of_a_new_file: (7200013, "config.toml is damaged"),
     no_second_question: (7200015, "though nodes have long been there"),
     the_newest_state_is_dropped: (7200001, "goes back to round 9, though round 10 was on the disk"),

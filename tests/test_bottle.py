@@ -44,13 +44,18 @@ def machine(folder: Path, seed: int = 0) -> Machine:
     return made
 
 
-def restart(dead: Machine) -> None:
-    """Kill the process, lose the power and start again."""
+def start_again(dead: Machine) -> None:
+    """Kill the process, if it lives, and start another one."""
     dead.die("dies")
     forget_process()
-    dead.disk.cut_power(dead.chance)
     dead.deaths.clear()
     dead.start()
+
+
+def restart(dead: Machine) -> None:
+    """Kill the process, lose the power and start again."""
+    dead.powered = False
+    start_again(dead)
 
 
 @contextmanager
@@ -197,9 +202,7 @@ def test_after_any_power_cut_the_state_before_the_newest_is_there(seed: int, cou
             for round in range(1, count + 1):
                 save(states, round)
                 if bottle.chance.random() < 0.3:
-                    bottle.die("dies")
-                    forget_process()
-                    bottle.start()
+                    start_again(bottle)
                     saved.cut(states, round)  # the next process goes on from there
         restart(bottle)
         assert readable(states) >= max(count - 1, 1)
@@ -242,10 +245,7 @@ def test_what_a_killed_process_has_left_does_not_come_back_once_another_one_has_
         with bottle.at_work(), suppress(Killed):
             for round in range(1, 6):
                 save(states, round)
-        bottle.die("dies")
-        forget_process()
-        bottle.deaths.clear()
-        bottle.start()
+        start_again(bottle)
         with bottle.at_work():
             last, _ = saved.newest(states, lambda path: int(path.name))
             if last is not None:
@@ -312,8 +312,7 @@ def test_a_folder_that_a_killed_process_has_made_is_there_after_a_power_cut_if_i
             try:
                 save(states, 1)
             except Killed:
-                forget_process()
-                bottle.start()
+                start_again(bottle)
                 saved.cut(states, 1)
                 save(states, 1)
         restart(bottle)

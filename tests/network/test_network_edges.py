@@ -32,6 +32,7 @@ from fedsash.network import (
     Synchronous,
     Timing,
 )
+from fedsash.network.clients import Presence
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.network.trip import Trip
@@ -202,6 +203,27 @@ def test_a_capacity_that_is_a_whole_number_is_not_rounded_down(seed: int) -> Non
     on = Network(Link(1e4), clients=SimulatedClients(5, seconds=5.0), bytes=10_000, learning=False)
     site = begin(Environment(), on, Timing(5, 10_000, samples=samples), rounds=1, seed=0)
     assert CapacityWindow().begin(site).size == 5
+
+
+def test_who_waits_for_a_client_finds_it_there_whatever_the_clock_rounds() -> None:
+    """Of these two times the first and the difference add up to just below the second."""
+    site = site_of(Network(Link(1.0), clients=SimulatedClients(1), bytes=1, learning=False))
+    now, back = 0.5 + 2.0**-53, 1.5 + 2.0**-52
+    assert now + (back - now) < back
+    site.presence = ComesBack(back)
+    site.env.run(until=now)
+    site.env.run(until=site.env.process(site.wait([0])))
+    assert site.env.now == back
+
+
+class ComesBack(Presence):
+    """Clients that come back at a time."""
+
+    def __init__(self, back: float) -> None:
+        self.back = back
+
+    def returns(self, client: int, now: float) -> float:
+        return max(self.back, now)
 
 
 def test_a_trip_that_begins_with_a_cut_can_cut_again() -> None:

@@ -113,6 +113,11 @@ def test_a_table_names_a_clients_largest_domain_and_counts_the_others(classes: i
     assert [re.split(r"  +", line.strip())[2] for line in mixed[-2:]] == ["photo +1", "art"]
 
 
+def test_heads_stand_above_their_columns_where_domains_have_short_names() -> None:
+    head, first, *_ = table(domain_data(("a", "b", "c")).partition(Domains(2))).splitlines()[6:]
+    assert len(head) == len(first)
+
+
 @pytest.mark.parametrize("names", [("photo", "sketch", "art"), ()])
 def test_a_picture_of_domains_has_dots_for_them(names: tuple[str, ...]) -> None:
     data = domain_data(names).partition(Domains(5))

@@ -236,7 +236,8 @@ def user_numbers(users: Any, n: int) -> tuple[Tensor, tuple[str, ...]]:
         if _is_nothing(value):
             raise SettingError.at(f"users[{i}]", value, requirement)
     types = {type(value) for value in values}
-    if len(types) > 1 or not all(isinstance(value, int | float | str) for value in values):
+    are_ordered = all(issubclass(each, int | float | str) for each in types)
+    if len(types) > 1 or not are_ordered:
         values = [str(value) for value in values]
     # Not by np.unique: NumPy's arrays of texts would lose a character 0 at a text's end.
     names = sorted(set(values))

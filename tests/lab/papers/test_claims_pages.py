@@ -10,6 +10,7 @@ from site_build.claims import CLAIMS_PAGE, PAGES, on_table, rewritten, with_clai
 
 from fedsash.lab.papers import CLAIMS, claims, ima
 from fedsash.lab.papers.ledger import Ledger, Row, find
+from support.places import ROOT
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")
 
@@ -57,6 +58,13 @@ def test_the_page_of_a_paper_has_each_headline_claim_with_print_s_verdict(paper:
             finding = claim.in_print()
             if finding is not None and finding.holds is not None:
                 assert re.search(rf"\b{finding.verdict}\b", row[1]), claim.name
+
+
+@pytest.mark.parametrize("name", ["E16", "F16", "F17", "F19"])
+def test_claims_whose_numbers_are_made_of_a_table_s_read_the_ledger(name: str) -> None:
+    finding = on_table(claims()["IMA"][name], Ledger(ROOT / "results"))
+    assert finding is not None
+    assert "FedAvg" in finding.words or name == "F17", finding.words
 
 
 @pytest.mark.full

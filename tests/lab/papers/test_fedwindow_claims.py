@@ -172,6 +172,13 @@ def test_a_part_of_the_evidence_decides_nothing(name: str) -> None:
             assert CLAIMS[name].judged(less).verdict == wanted, (dim, label)
 
 
+def test_the_largest_load_does_not_decide_for_the_others() -> None:
+    """In the mean over the loads uploads wait a tenth as long; at one congested load they wait longer."""
+    evidence, _ = RUNS["V3"]
+    means = {key: quantity.mean for key, quantity in evidence["waiting"].items()} | {("FedWindow", 300): 40.0}
+    assert CLAIMS["V3"].judged(evidence | {"waiting": drawn(("scheme", "clients"), means)}).verdict == "no"
+
+
 def test_windows_that_never_reach_the_target_need_more_trips_than_vanilla() -> None:
     """They have no speed-up, and the windows that do reach it are not all windows."""
     found = missed(speed_ups(1.3, 1.5, 1.8), {"W = 2": "012", "W = 3": "012"})

@@ -52,25 +52,28 @@ def beside(folder: Path, files: Files) -> list[Path]:
     """The lists of classes."""
     lists: list[Path] = []
     for split in files:
-        split_folder = _split_folder(folder, split) or folder
-        lists += sorted(split_folder.glob(ANNOTATIONS))
+        lists += _lists_of_classes(_split_folder(folder, split) or folder)
     return lists
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
     """The path of each image. Its class is its folder; its domain, if any, is the folder around that.
 
-    A folder `images` in between is ignored. If a split has a file `*annotations.txt`, the classes come from that file:
-    each of its lines begins with an image's name and its class.
+    A folder `images` in between is ignored. If a split has a file `*annotations.txt`, the classes come from the first
+    of them: each of its lines begins with an image's name and its class.
     """
     parts = {}
     for split, images in files.items():
         split_folder = _split_folder(folder, split) or folder
-        annotations = next(iter(sorted(split_folder.glob(ANNOTATIONS))), None)
-        values = _by_folder(images, split_folder) if annotations is None else _by_list(images, annotations)
+        lists = _lists_of_classes(split_folder)
+        values = _by_list(images, lists[0]) if lists else _by_folder(images, split_folder)
         arrays = {key: np.array(names) for key, names in values.items()}
         parts[split] = ImageSplit(images, arrays, str(split_folder))
     return ImageSplits(parts)
+
+
+def _lists_of_classes(split_folder: Path) -> list[Path]:
+    return sorted(split_folder.glob(ANNOTATIONS))
 
 
 def _split_folder(folder: Path, split: str) -> Path | None:

@@ -268,7 +268,7 @@ class OfTracker(TrackingAdapter):
     def __init__(self, module: nn.Module, optimiser: torch.optim.Optimizer) -> None:
         super().__init__(module, optimiser)
         self.tracker = fs.Tracker(fs.EMA(DECAY), module)
-        optimiser.register_step_post_hook(lambda *_: self.tracker.update())
+        optimiser.register_step_post_hook(self.tracker.after_step)
 
     def update(self) -> None:
         pass

@@ -32,6 +32,7 @@ def training() -> tuple[Any, nn.Module, torch.optim.Optimizer, DataLoader[Any], 
     model, optimiser, train, test = accelerator.prepare(model, optimiser, train, test)
     averages = {"window": fs.Window(100, buffers="re-estimate"), "ema": fs.EMA(0.99, warmup=True)}
     tracker = fs.Tracker(averages, model)  # after prepare, which may wrap the model, or move it
+    optimiser.optimizer.register_step_post_hook(tracker.after_step)
     accelerator.register_for_checkpointing(tracker)  # of a model that FSDP2 shards: WholeState(tracker)
     return accelerator, model, optimiser, train, test, tracker
 
@@ -60,8 +61,6 @@ def main(epochs: int = 30) -> dict[str, float]:
                         optimiser.zero_grad()
                         accelerator.backward(nn.functional.cross_entropy(model(x), y))
                         optimiser.step()
-                    if accelerator.sync_gradients and not accelerator.optimizer_step_was_skipped:
-                        tracker.update()  # after each step of the optimiser
             accelerator.save_state(folder)
 
     found = {"model": accuracy(accelerator, model, test)}

@@ -21,7 +21,9 @@ def made() -> tuple[Any, nn.Module, Any, Tracker]:
     model = make_model()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     model, optimiser = accelerator.prepare(model, optimiser)
-    return accelerator, model, optimiser, Tracker({"ema": EMA(0.9), "window": Window(6)}, model, trajectory_every=2)
+    tracker = Tracker({"ema": EMA(0.9), "window": Window(6)}, model, trajectory_every=2)
+    optimiser.optimizer.register_step_post_hook(tracker.after_step)
+    return accelerator, model, optimiser, tracker
 
 
 def train(accelerator: Any, model: nn.Module, optimiser: Any, tracker: Tracker, steps: range) -> None:
@@ -30,7 +32,6 @@ def train(accelerator: Any, model: nn.Module, optimiser: Any, tracker: Tracker, 
         optimiser.zero_grad()
         accelerator.backward(model(torch.randn(8, 4, generator=draw)).square().mean())
         optimiser.step()
-        tracker.update()
 
 
 @pytest.mark.parametrize("kind", [lambda tracker: tracker, WholeState])

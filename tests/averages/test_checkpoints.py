@@ -128,6 +128,23 @@ def test_a_folder_of_checkpoints_gives_a_folder_with_configuration_and_card(tmp_
     assert json.loads((tmp_path / "merged" / "config.json").read_text()) == {"step": 1500}
 
 
+def test_a_merged_sentence_transformer_keeps_its_pooling(tmp_path: Path) -> None:
+    modules = [{"path": ""}, {"path": "1_Pooling"}, {"path": "2_Normalize"}]
+    for step in (1, 2):
+        folder = tmp_path / "in" / f"checkpoint-{step}"
+        (folder / "1_Pooling").mkdir(parents=True)
+        save_file({"w": torch.zeros(2)}, folder / "model.safetensors")
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    merge_checkpoints(tmp_path / "in", tmp_path / "merged")
+    for name in ("modules.json", "1_Pooling/config.json"):
+        assert (tmp_path / "merged" / name).read_bytes() == (folder / name).read_bytes()
+    save_file({"w": torch.zeros(2)}, folder / "1_Pooling" / "model.safetensors")
+    with pytest.raises(RunError, match=r"1_Pooling.model\.safetensors is a part of the model that a merge does not"):
+        merge_checkpoints(tmp_path / "in", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
 def test_of_several_types_each_mean_is_rounded_once_to_the_newests(tmp_path: Path) -> None:
     """1 + 2^-9 + 2^-26 is above the middle of two bfloat16 numbers by less than float32 can tell."""
     old = torch.tensor([1 + 2.0**-8 + 2.0**-25, 1.0, -2.0], dtype=torch.float64)

@@ -32,6 +32,8 @@ from fedsash.settings.errors import RunError, SettingError
         ("model-300-v1.2.3", 300),
         ("model-300-fp16", 300),
         ("lr=1e-3-m7", 7),
+        ("model-20240530220059", 20240530220059),
+        ("checkpoint-20240530", 20240530),
         ("acc=87", None),
         ("loss0.90", None),
         ("best", None),
@@ -41,6 +43,22 @@ def test_the_number_in_a_name_is_a_step_an_iteration_or_an_epoch_else_the_last_w
     name: str, number: int | None
 ) -> None:
     assert number_of(name) == number
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["model-20240530-220000", "model-20240531-010000", "model-20240531-040000"],
+        ["2024-05-30_22-05-59_resnet50", "2024-05-30_22-06-00_resnet50", "2024-05-31_01-00-00_resnet50"],
+        ["2024-05-30T22:05", "2024-05-31T01:00"],
+        ["2024-05-30_model", "2024-06-02_model", "2024-11-01_model"],
+        ["20240530-model-900", "20240530-model-1300", "20240530-model-2500"],  # steps of one day
+        ["2024_05_30-m9", "2024_05_30-m10", "2024_05_31-m1"],
+    ],
+)
+def test_names_with_a_date_are_in_the_order_of_days_and_within_a_day_of_times_or_steps(names: list[str]) -> None:
+    numbers = [number_of(name) for name in names]
+    assert numbers == sorted(set(numbers))
 
 
 def save(path: Path, value: float, **more: object) -> None:
@@ -278,6 +296,34 @@ def test_a_model_beside_the_index_of_another_is_left_out_and_said(tmp_path: Path
     index.write_text(json.dumps({"weight_map": {"w": "model-00001-of-00001.safetensors"}}))
     (tmp_path / "._model.safetensors.index.json").write_bytes(b"what a Mac writes beside a file")
     assert lines_of(tmp_path) == ([index], [f"left out, beside {index}: model.safetensors"])
+
+
+def test_deepspeeds_state_beside_a_model_is_no_checkpoint(tmp_path: Path) -> None:
+    model = tmp_path / "checkpoint-500" / "pytorch_model.bin"
+    save(model, 1.0)
+    save(model.parent / "global_step500" / "mp_rank_00_model_states.pt", 9.0)
+    assert files_of([model.parent], print) == [model]
+    model.unlink()
+    (model.parent / "zero_to_fp32.py").touch()
+    with pytest.raises(RunError, match="parts of DeepSpeed's ZeRO"):
+        files_of([model.parent], print)
+
+
+def test_a_folder_of_weights_whose_step_nobody_knows_is_left_out_and_said(tmp_path: Path) -> None:
+    for name in ("checkpoint-1", "checkpoint-2", "final"):
+        save(tmp_path / name / "pytorch_model.bin", 1.0)
+    (tmp_path / "logs").mkdir()
+    files, lines = lines_of(tmp_path)
+    assert len(files) == 2
+    assert lines == [f"left out, since nobody knows its step: {tmp_path / 'final'}"]
+
+
+def test_slices_of_one_model_are_no_checkpoints(tmp_path: Path) -> None:
+    save(tmp_path / "consolidated.00.pth", 1.0)
+    assert len(files_of([tmp_path], print)) == 1
+    save(tmp_path / "consolidated.01.pth", 2.0)
+    with pytest.raises(RunError, match=r"consolidated\.00.* are parts of one model"):
+        files_of([tmp_path], print)
 
 
 def test_a_second_file_beside_a_model_is_left_out_and_said(tmp_path: Path) -> None:

@@ -408,6 +408,38 @@ def test_steps_of_an_optimiser_that_has_copies_of_the_parameters_are_counted() -
     assert torch.equal(callback.averaged_state_dict()["layers.0.weight"], mean(net.trained[-4:]))
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_steps_that_a_scaler_skips_give_no_model(fused: bool) -> None:
+    class Overflowing(Net):
+        def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
+            loss = super().training_step(batch, index)
+            return loss * torch.inf if index % 3 == 0 else loss  # the first one, too
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), lr=0.05, fused=fused)
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    callback, net = Averages(Window(100)), Overflowing()
+    fit(net, callback, plugins=[lightning.plugins.MixedPrecision("16-mixed", "cpu", scaler)])
+    stepped = [weight for index, weight in enumerate(net.trained) if index % 3]
+    assert callback.tracker.round == len(stepped) == 8
+    assert torch.equal(callback.averaged_state_dict()["layers.0.weight"], mean(stepped))
+
+
+def test_a_checkpoint_of_a_compiled_part_has_the_averages_by_the_models_names(tmp_path: Path) -> None:
+    class Compiled(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers[1] = torch.compile(self.layers[1], backend="eager")
+
+    callback, net = Averages(Window(4)), Compiled()
+    trainer = fit(net, callback)
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    saved = torch.load(tmp_path / "a.ckpt", weights_only=True)
+    net.load_state_dict(saved["state_dict"] | saved["averages"]["average"])
+    assert torch.equal(net.weight(), mean(net.trained[-4:]))
+
+
 class Cut(Net):
     """Ends epochs before their last batch."""
 

@@ -155,12 +155,14 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: Any, l
     assert equal(tracker.state_dict(), before)
 
 
-@pytest.mark.parametrize("average", [Window(3), BEMA()], ids=["window", "bema"])
+@pytest.mark.parametrize("average", [Window(3), BEMA(), SWA(2)], ids=["window", "bema", "swa that begins later"])
 def test_an_average_that_needs_more_than_an_average_is_refused(average: Any) -> None:
     model = make_model()
     tracker = Tracker(average, model)
     before = copy.deepcopy(tracker.state_dict())
     line = f"^{type(average).__name__}: it can't go on from an average alone; EMA, PowerEMA and SWA can$"
+    if isinstance(average, SWA):
+        line = r"^SWA\.start = 2: the average has begun, so that it must be 1 here$"
     with pytest.raises(RunError, match=line):
         tracker.load_averaged_model(averaged_model(model, 3, 0.9).state_dict())
     assert equal(tracker.state_dict(), before)

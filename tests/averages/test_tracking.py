@@ -26,7 +26,7 @@ class Tracked(TrackingAdapter):
     def __init__(self, module: nn.Module, optimiser: torch.optim.Optimizer) -> None:
         super().__init__(module, optimiser)
         self.tracker = Tracker(self.average, module, trajectory_every=self.trajectory_every)
-        optimiser.register_step_post_hook(lambda *_: self.tracker.update())
+        optimiser.register_step_post_hook(self.tracker.after_step)
 
     def update(self) -> None:
         pass

@@ -297,12 +297,24 @@ def test_a_schedule_free_optimiser_moves_its_own_model_and_not_the_average(tmp_p
     assert torch.equal(*ends)
 
 
-def test_a_step_that_the_optimiser_skips_gives_no_model(tmp_path: Path) -> None:
-    made = trainer(tmp_path)
-    averages = Averages(made, Window(100))
-    averages._skipped = lambda: made.state.global_step % 2 == 0
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_a_scaler_skips_gives_no_model(tmp_path: Path, fused: bool) -> None:
+    class Overflowing(Net):
+        def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            output = super().forward(x, labels)
+            if self.training and made.state.global_step % 3 == 0:
+                output["loss"] = output["loss"] * torch.inf
+            return output
+
+    model, noted = Overflowing(), Noted()
+    made = trainer(tmp_path, model, optimizers=(torch.optim.AdamW(model.parameters(), lr=0.05, fused=fused), None))
+    made.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0)  # as with fp16 on a GPU
+    made.add_callback(noted)
+    averages = Averages(made, Window(100), evaluate="model")
     made.train()
-    assert averages.tracker.count() == (made.state.global_step + 1) // 2
+    stepped = [weight for index, weight in enumerate(noted.trained) if index % 3]
+    assert averages.tracker.count() == len(stepped)
+    assert torch.equal(averages.averaged_state_dict()["layers.0.weight"], mean(stepped))
 
 
 def test_an_epoch_that_ends_early_is_averaged_before_it_is_evaluated(tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ def test_the_first_outputs_of_pixels_and_tokens_are_the_highest_of_their_classes
     """Where all dimensions are equal, the wrong one would go unnoticed."""
     pixels = torch.randn(4, 4, 4, 4, dtype=torch.float64)
     tokens = torch.randn(5, 4, 4, dtype=torch.float64)
-    for output, dim, task in ((pixels, 1, Segmentation()), (tokens, 2, NextToken())):
+    heads = torch.randn(5, 3, 2, 4, dtype=torch.float64)  # of a task of one's own: four dimensions that are no image
+    for output, dim, task in ((pixels, 1, Segmentation()), (tokens, 2, NextToken()), (heads, 3, NextToken())):
         last = output.movedim(dim, -1).reshape(-1, 4)
         y = torch.from_numpy(rng(2).integers(0, 4, output.movedim(dim, -1).shape[:-1]))
         known = reference.top_k_accuracy_score(y.flatten(), last, k=2, labels=range(4))

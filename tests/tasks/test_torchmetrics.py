@@ -14,7 +14,7 @@ import torch
 from fedsash import SettingError
 from fedsash.data.inputs import call
 from fedsash.evaluation import Goal
-from fedsash.tasks import Binary, Classification, Regression, Segmentation, TorchMetric, as_metric
+from fedsash.tasks import Binary, Classification, NextCharacter, Regression, Segmentation, Task, TorchMetric, as_metric
 from support.libraries import Library
 from support.tasks import PROBLEMS
 from support.worlds import SPAWNED
@@ -130,6 +130,19 @@ def test_pixels_outputs_are_no_probabilities_either() -> None:
     flat = as_metric(metric, "it", Classification()).of(logits, y)
     images = as_metric(metric, "it", Segmentation()).of(logits.T[None, :, :, None], y[None, :, None])
     assert images == pytest.approx(flat)
+
+
+@pytest.mark.parametrize("task", [NextCharacter(), Segmentation(ignored=2)])
+def test_what_the_task_ignores_a_metric_must_ignore(task: Task) -> None:
+    ignored = task.ignored_label
+    line = rf"must ignore the label {ignored}, as the task does: ignore_index = {ignored}$"
+    for options in ({}, {"ignore_index": 1}):
+        metric = torchmetrics.classification.MulticlassJaccardIndex(3, **options)
+        with pytest.raises(SettingError, match=line):
+            as_metric(metric, "it", task)
+        with pytest.raises(SettingError, match=line):
+            as_metric(TorchMetric("classification.MulticlassJaccardIndex", {"num_classes": 3} | options), "it", task)
+    as_metric(torchmetrics.classification.MulticlassJaccardIndex(3, ignore_index=ignored), "it", task)
 
 
 @pytest.mark.parametrize(("name", "options", "y"), [

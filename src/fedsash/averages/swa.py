@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..settings.errors import RunError
 from ..settings.limits import Count
 from ..vector import exact_sums
 from ..vector.arrays import Vectors
@@ -64,5 +65,7 @@ class SWA(Average, name="swa"):
         return exact_sums.mean(state["high"], state["low"], self.count(state), w)
 
     def take_over(self, state: Vectors, w: Tensor, count: int) -> None:
+        if self.start > 1:
+            raise RunError(f"SWA.start = {self.start}: the average has begun, so that it must be 1 here")
         exact_sums.fill(state["high"], state["low"], w, count)
         state["seen"].fill_(count)

@@ -165,6 +165,14 @@ class Tracker(Shown):
         self._calls = 0
         self.torn = False
 
+    def after_step(self, optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        """`update` as a hook: `optimiser.register_step_post_hook(tracker.after_step)`.
+
+        A step that a `GradScaler` skips is no update.
+        """
+        if not skipped(optimiser):
+            self.update()
+
     def value(self, name: str | None = None) -> dict[str, Tensor]:
         """The tensors of an average by their names, as new ones; the module's own while nothing has been observed.
 
@@ -533,6 +541,15 @@ class Tracker(Shown):
             return known[0]
         check(name in known, "Tracker: average", name, f"must be one of {known}")
         return str(name)
+
+
+def skipped(optimiser: torch.optim.Optimizer) -> bool:
+    """Whether the step after which this is asked, in a hook of the optimiser, was skipped.
+
+    If gradients overflow, a `GradScaler` does not call an optimiser's `step`. A fused optimiser's it does call, with
+    `found_inf` beside it, and the step leaves the parameters as they are.
+    """
+    return bool(getattr(optimiser, "found_inf", False))
 
 
 @contextmanager

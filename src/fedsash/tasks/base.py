@@ -62,9 +62,16 @@ class Task(Setting, ABC):
         """The predictions, in the form of `y`."""
         return output
 
+    @property
+    def ignored_label(self) -> int | None:
+        """The label that does not count, such as that of padding; None if all count."""
+        return None
+
     def counted(self, y: Tensor) -> Tensor:
-        """Which of the labels count, bool of the shape of `y`; by default all."""
-        return torch.ones_like(y, dtype=torch.bool)
+        """Which of the labels count, bool of the shape of `y`; by default all but `ignored_label`."""
+        if self.ignored_label is None:
+            return torch.ones_like(y, dtype=torch.bool)
+        return y != self.ignored_label
 
     def scored(self, output: Any, y: Tensor, losses: Tensor) -> Scored:
         """All that a metric may need of some samples."""

@@ -164,6 +164,10 @@ class Segmentation(Task, name="segmentation"):
     def metrics(self) -> Mapping[str, Metric]:
         return {"mean_iou": MeanIoU(), "accuracy": Accuracy()}
 
+    @property
+    def ignored_label(self) -> int | None:
+        return self.ignored
+
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """The loss of each image, `[B]`."""
         ignored = -100 if self.ignored is None else self.ignored
@@ -174,11 +178,6 @@ class Segmentation(Task, name="segmentation"):
 
     def predicted(self, output: Tensor) -> Tensor:
         return output.argmax(1)
-
-    def counted(self, y: Tensor) -> Tensor:
-        if self.ignored is None:
-            return super().counted(y)
-        return y != self.ignored
 
     def check_labels(self, y: Tensor, classes: int, place: str) -> None:
         super().check_labels(y, classes, place)

@@ -87,7 +87,7 @@ class Accuracy(Metric, name="accuracy"):
         y = scored.y
         hits = _predicted_classes(self, scored) == y
         if self.top > 1:
-            dim = _class_dim(scored.output)
+            dim = _class_dim(scored.output, y)
             check(scored.output.dim() > y.dim(), "Accuracy.top", self.top, "needs one output for each class")
             classes = scored.output.shape[dim]
             check(self.top <= classes, "Accuracy.top", self.top, f"must be at most {classes}, the number of classes")
@@ -239,9 +239,10 @@ def _errors(metric: Metric, scored: Scored) -> Tensor:
     return _flat(_predicted(metric, scored) - scored.y)
 
 
-def _class_dim(output: Tensor) -> int:
+def _class_dim(output: Tensor, y: Tensor) -> int:
     """The dimension of the classes: the second one for images `[B, classes, H, W]`, else the last one."""
-    return 1 if output.dim() == 4 else -1
+    is_image = output.dim() == 4 and (output.shape[0], *output.shape[2:]) == y.shape
+    return 1 if is_image else -1
 
 
 def _over_classes(part: Floats, whole: Floats) -> Floats:
@@ -254,7 +255,7 @@ def _counts(metric: Metric, scored: Scored) -> Tensor:
     """Right predictions, wrong predictions and missed labels of each class, `[B, 3 classes]`."""
     classes = None
     if scored.output.shape != scored.y.shape:
-        classes = scored.output.shape[_class_dim(scored.output)]
+        classes = scored.output.shape[_class_dim(scored.output, scored.y)]
     predicted = _indicators(_predicted_classes(metric, scored), scored.counted, classes)
     labelled = _indicators(scored.y, scored.counted, classes)
     counts = []
@@ -267,7 +268,7 @@ def _defined(sums: Tensor, scored: Scored) -> Tensor:
     """The sums `[B, k]`, NaN for samples with an output that counts and is NaN: its `argmax` would be a class."""
     undefined = scored.output.isnan()
     if undefined.shape != scored.y.shape:
-        undefined = undefined.any(_class_dim(undefined))
+        undefined = undefined.any(_class_dim(undefined, scored.y))
     return torch.where(_flat(undefined & scored.counted).any(1, keepdim=True), torch.nan, sums)
 
 

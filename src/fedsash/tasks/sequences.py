@@ -30,15 +30,16 @@ class NextToken(Task, name="next_token"):
     def metrics(self) -> Mapping[str, Metric]:
         return {"accuracy": Accuracy(), "perplexity": Perplexity()}
 
+    @property
+    def ignored_label(self) -> int | None:
+        return self.padding
+
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """The loss of each sequence, `[B]`."""
         return F.cross_entropy(output.movedim(-1, 1), y, reduction="none", ignore_index=self.padding).mean(dim=1)
 
     def predicted(self, output: Tensor) -> Tensor:
         return output.argmax(-1)
-
-    def counted(self, y: Tensor) -> Tensor:
-        return y != self.padding
 
     def check_labels(self, y: Tensor, classes: int, place: str) -> None:
         super().check_labels(y, classes, place)

@@ -85,7 +85,11 @@ class TorchMetric(Metric, name="torchmetrics"):
         return better_of(self._torchmetric) or self.direction or "higher"
 
     def for_task(self, task: Task) -> TorchMetric:
-        """The same metric for the outputs of a task."""
+        """The same metric for the outputs of a task.
+
+        Raises `SettingError` if it counts a label that the task ignores.
+        """
+        _check_ignored(self._torchmetric, task, self.metric)
         metric = copy(self)
         object.__setattr__(metric, "_chances", task.chances)
         return metric
@@ -158,8 +162,19 @@ def as_metric(metric: Any, name: str, task: Task) -> Metric:
         if better is None:
             requirement = 'does not say what is better: Together(function, "lower") does, or "higher"'
             raise SettingError.at(place, metric, requirement)
+        _check_ignored(metric, task, place)
         return Together(partial(computed, metric, task.chances), better)
     is_function = callable(metric) and not isinstance(metric, type)
     requirement = "must be a Metric, an object of torchmetrics, or a function of (output, y) that returns a number"
     check(is_function, place, metric, requirement)
     return Together(metric)
+
+
+def _check_ignored(metric: Any, task: Task, place: str) -> None:
+    """Raise `SettingError` for a metric of torchmetrics that takes the label that the task ignores for a class."""
+    ignored = task.ignored_label
+    is_no_class = ignored is None or ignored < 0
+    if is_no_class or not type(metric).__module__.startswith("torchmetrics."):
+        return
+    requirement = f"must ignore the label {ignored}, as the task does: ignore_index = {ignored}"
+    check(getattr(metric, "ignore_index", None) == ignored, place, metric, requirement)

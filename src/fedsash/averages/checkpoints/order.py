@@ -20,6 +20,9 @@ MODELS = ("model", "pytorch_model", "adapter_model", "diffusion_pytorch_model", 
 SHARD = re.compile(r"-\d+-of-\d+$")
 """How the name of a part of a checkpoint ends, before its ending."""
 
+PART_OF_TENSORS = re.compile(r"^consolidated\.\d+$")
+"""The name of a part of Llama's checkpoints, which has a slice of each tensor; a small model has one alone, whole."""
+
 BESIDE = re.compile(
     r"^(optimizer.*|scheduler.*|sampler.*|rng_state.*|scaler|training_args|random_states.*|generator.*)$"
 )
@@ -30,6 +33,9 @@ AGAIN = re.compile(r"last|best|latest|final", re.IGNORECASE)
 
 CHECKPOINT = re.compile(r"checkpoint|ckpt|step|epoch", re.IGNORECASE)
 """What the name of a folder says if it is meant to hold a checkpoint."""
+
+DEEPSPEED = re.compile(r"^global_step\d+$")
+"""Into which folder beside a model DeepSpeed saves its state."""
 
 WITHIN = "pytorch_model_fsdp_0"
 """Into which folder of a checkpoint accelerate saves a model of several processes."""
@@ -55,6 +61,12 @@ IN_NAMES = re.compile(r"(?<![A-Za-z0-9_])([A-Za-z_][\w/]*)=([-+]?(?:\d+(?:\.\d+)
 
 NO_COUNT = re.compile(r"\d+(?:\.\d+)+|(?<![A-Za-z])(?:fp|bf|float|int)\d+")
 """A number in a name that counts nothing: a metric's `0.12`, a version, or a type such as `fp16`."""
+
+DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
+"""A date in a name: `2024-05-30`, `2024_05_30` or `20240530`."""
+
+CLOCK = re.compile(r"(?<!\d)(\d\d)[-_:h.](\d\d)(?:[-_:m.](\d\d))?(?!\d)")
+"""A time of day in a name, whose parts stand apart: `22-05` or `22-05-59`."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +143,15 @@ def _in_folders_of(folder: Path, say: Callable[[str], None]) -> dict[Path, list[
     """The checkpoints in each folder with a number in its name, such as `checkpoint-500`, if it has any."""
     by_child = dict[Path, list[Path]]()
     empty = list[Path]()
+    without_number = list[Path]()
     for child in sorted(folder.iterdir()):
         if child.name.startswith(".") or BESIDE.match(child.name) or _is_mean(child):  # such as a killed merge's
             continue
+        if _is_deepspeeds(child):
+            continue
         if number_of(child.name) is None:
+            if child.is_dir() and _files_in(child):
+                without_number.append(child)
             continue
         if not child.suffix:
             _check_link(child)
@@ -147,7 +164,15 @@ def _in_folders_of(folder: Path, say: Callable[[str], None]) -> dict[Path, list[
             empty.append(child)
     if by_child and empty:
         say(f"left out, without weights: {some(empty)}")
+    if by_child and without_number:
+        say(f"left out, since nobody knows its step: {some(without_number)}")
     return by_child
+
+
+def _is_deepspeeds(child: Path) -> bool:
+    """Whether a folder has DeepSpeed's state of the model beside it, or the parts for the script beside it."""
+    folder = child.parent
+    return DEEPSPEED.match(child.name) is not None and ((folder / ZERO).is_file() or bool(_files_in(folder)))
 
 
 def _weights(folder: Path, say: Callable[[str], None]) -> list[Path]:
@@ -170,6 +195,9 @@ def _weights(folder: Path, say: Callable[[str], None]) -> list[Path]:
         raise RunError(
             f"{folder} has the parts of DeepSpeed's ZeRO: python {folder / ZERO} {folder} {folder} makes a model"
         )
+    slices = [path for path in files if PART_OF_TENSORS.match(path.stem)]
+    if len(slices) > 1:
+        raise RunError(f"{some(slices)} are parts of one model, with slices of its tensors: put them together first")
     for name in MODELS:
         for path in files:
             if path.stem == name:
@@ -347,14 +375,32 @@ def number_of_file(path: Path) -> int | None:
 def number_of(name: str) -> int | None:
     """The number in a name that says the order: that of a step, an iteration or an epoch, else the last whole one.
 
-    Those of metrics, such as `acc=87`, fractions and types say none.
+    Those of metrics, such as `acc=87`, fractions and types say none. In a name with a date the digits of the date, and
+    those of a time, stand before it.
     """
     for count in COUNTS_IN_NAMES:
         marked = count.search(name)
         if marked:
             return int(marked[1])
     without_metrics = IN_NAMES.sub("", name)
-    numbers = re.findall(r"\d+", NO_COUNT.sub("", without_metrics))
+    date = DATE.search(without_metrics)
+    if date is None:
+        return _last_number(without_metrics)
+    rest = f"{without_metrics[: date.start()]} {without_metrics[date.end() :]}"
+    clock = CLOCK.search(rest)
+    number = _last_number(CLOCK.sub("", rest))
+    if not date[2] and clock is None and number is None:  # eight digits alone, which may be a step
+        return int(date[0])
+    time = 0
+    if clock:
+        time = int("".join(part or "00" for part in clock.groups()))
+    day = int(date[1] + date[3] + date[4])
+    return (day * 10**6 + time) * 10**10 + (number or 0)
+
+
+def _last_number(name: str) -> int | None:
+    """The last whole number in a name, if there is one."""
+    numbers = re.findall(r"\d+", NO_COUNT.sub("", name))
     return int(numbers[-1]) if numbers else None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -19,8 +20,22 @@ from .formats import ENDINGS
 from .order import CARD, card_of, folder_of
 from .readers import has_parts
 
-COPIED = ("*config*.json", "*token*", "vocab*", "merges.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
+COPIED = (
+    "*config*.json",
+    "*token*",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+    "*.spm",
+    "*.codes",
+    "*.jinja",
+    "*.tiktoken",
+    "*.py",
+)
 """The configuration, the tokenizer and the code of a model, which lie beside a checkpoint."""
+
+MODULES = "modules.json"
+"""Where Sentence Transformers names the modules of a model, each but the first with a folder of its own."""
 
 
 def check_new(out: Path) -> None:
@@ -91,13 +106,36 @@ def _check_ending(out: Path, newest: Path) -> None:
 
 
 def _copy_beside(source: Path, target: Path) -> None:
-    """Copy what lies beside a checkpoint and is needed to load it."""
-    for pattern in COPIED:
+    """Copy what lies beside a checkpoint and is needed to load it. Raises `RunError` if there are weights among it."""
+    _copy(source, target, [*COPIED, MODULES])
+    for folder in _module_folders(source):
+        weights = [path for path in sorted(folder.iterdir()) if path.name.endswith(ENDINGS)]
+        if weights:
+            raise RunError(f"{weights[0]} is a part of the model that a merge does not average: merge files instead")
+        (target / folder.name).mkdir()
+        _copy(folder, target / folder.name, ["*.json"])
+
+
+def _copy(source: Path, target: Path, patterns: Iterable[str]) -> None:
+    """Copy the files in a folder whose names have one of the patterns, and wait until they are on the disk."""
+    for pattern in patterns:
         for path in source.glob(pattern):
             if path.is_file():
                 with path.open("rb") as original, (target / path.name).open("wb") as copy:
                     shutil.copyfileobj(original, copy)
                     sync(copy)
+
+
+def _module_folders(source: Path) -> list[Path]:
+    """The folders of the further modules of a Sentence Transformers model, such as its pooling."""
+    listing = source / MODULES
+    if not listing.is_file():
+        return []
+    try:
+        names = [module["path"] for module in json.loads(listing.read_bytes())]
+    except (ValueError, TypeError, KeyError):
+        raise RunError(f"{listing} does not say the path of each module") from None
+    return [source / name for name in names if name and (source / name).is_dir()]
 
 
 def save_pickled(path: Path, content: Any) -> None:

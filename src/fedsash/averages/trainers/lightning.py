@@ -17,6 +17,7 @@ from ...settings.errors import ModelError, library
 from ...vector.shards import is_sharded
 from ...vector.wrapped import plain
 from ..distributed import WholeState
+from ..tracker import skipped
 from .callback import WITHOUT_AVERAGES, TrackerCallback
 
 with library("lightning", "fedsash.averages.trainers.lightning", "fedsash[lightning]"):
@@ -82,7 +83,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
 
     def _note_step(self, optimiser: torch.optim.Optimizer, *_: Any) -> None:
         """Note that an optimiser of the module's parameters has stepped."""
-        if self._stepped or self._lent:
+        if self._stepped or self._lent or skipped(optimiser):
             return
         if optimiser not in self._watched:
             if not self._steps_module(optimiser):
@@ -97,6 +98,10 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
             if any(id(parameter) in parameters for parameter in group["params"]):
                 return True
         return False
+
+    def _steps_copies(self, trainer: Trainer) -> bool:
+        """Whether the trainer's optimisers have none of the module's parameters, as those that have copies of them."""
+        return not any(optimiser in self._watched or self._steps_module(optimiser) for optimiser in trainer.optimizers)
 
     def _update(self) -> None:
         """Average the model if an optimiser has stepped, or the epoch has ended, since the last time."""
@@ -116,7 +121,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         self._ended = False
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        if trainer.global_step > self._steps and not self._watched:  # an optimiser of copies of the parameters
+        if trainer.global_step > self._steps and self._steps_copies(trainer):
             self._stepped = True
         self._steps = trainer.global_step
         if self.after == "step":
@@ -207,26 +212,31 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         if lent:
             self._restore()
             checkpoint["state_dict"] = copy.deepcopy(trainer.strategy.lightning_module_state_dict())
-        model = plain(checkpoint["state_dict"])
+        model = checkpoint["state_dict"]
         checkpoint["averages"] = {name: self._saved_average(name, model) for name in self.averages}
         if lent:
             self._lend(pl_module, _optimisers(trainer, pl_module))
 
     def _saved_average(self, name: str, model: Mapping[str, Any]) -> dict[str, Any]:
-        """The state dict of an average, without frozen weights. What it has in common with the model is saved once."""
+        """The state dict of an average by the model's names, without frozen weights.
+
+        What it has in common with the model is saved once.
+        """
         tracker = self._current_tracker()
         averaged = plain(tracker.value(name))
         frozen: set[str] = set()
         for key, parameter in plain(dict(tracker.module.named_parameters(remove_duplicate=False))).items():
             if not parameter.requires_grad and key not in averaged:
                 frozen.add(key)
+        names = plain({key: key for key in model})  # those of a part that is compiled have `_orig_mod.` in them
         saved: dict[str, Any] = {}
         for key, value in self.averaged_state_dict(name).items():
             if key in frozen:
                 continue
-            saved[key] = value
-            if _equal(value, model.get(key)):
-                saved[key] = model[key]  # one tensor, which is saved once
+            key_in_model = names.get(key, key)
+            saved[key_in_model] = value
+            if _equal(value, model.get(key_in_model)):
+                saved[key_in_model] = model[key_in_model]  # one tensor, which is saved once
         return saved
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -10,9 +10,11 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...settings.errors import ModelError, RunError, check, library, one_line
 from ...system.paths import replaced
@@ -21,6 +23,7 @@ from ...vector.shards import is_first_process
 from ...vector.wrapped import plain, shard_of, unwrapped
 from ..base import Average
 from ..distributed import WholeState
+from ..tracker import skipped
 from .callback import WITHOUT_AVERAGES, After, TrackerCallback
 
 with library("transformers", "fedsash.averages.trainers.transformers", "fedsash[transformers]"):
@@ -86,7 +89,11 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         # In a search for hyperparameters each trial has a folder of its own, which the trainer alone knows.
         folder_of_trial: Any = trainer._get_output_dir
         self._output: Callable[[], str] = lambda: str(folder_of_trial(getattr(trainer, "_trial", None)))
-        self._skipped: Callable[[], bool] = lambda: bool(trainer.accelerator.optimizer_step_was_skipped)
+        self._step_was_skipped: Callable[[], bool] = lambda: bool(trainer.accelerator.optimizer_step_was_skipped)
+        self._skipped_within = False
+        """Whether the last step of an optimiser was skipped within it, of which accelerate knows nothing."""
+        self._hook: Any = None
+        """PyTorch's handle of `_note_step`, to remove it."""
         self._wrap(trainer)
         trainer.add_callback(self)
 
@@ -177,12 +184,23 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         if folder:
             self._load(Path(folder))
         self._begin(model)
+        self._stop_watching()  # a training before may have ended with an error
+        self._skipped_within = False
+        self._hook = register_optimizer_step_post_hook(self._note_step)
+
+    def _note_step(self, optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        self._skipped_within = skipped(optimiser)
+
+    def _stop_watching(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         epoch_ends = float(state.epoch).is_integer()
         due = epoch_ends
         if self.after == "step":
-            due = not self._skipped()
+            due = not self._step_was_skipped() and not self._skipped_within
         if due:
             self._current_tracker().update()
         self._open = not epoch_ends
@@ -217,6 +235,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
     ) -> None:
+        self._stop_watching()
         if args.load_best_model_at_end and state.best_model_checkpoint is not None:
             self._load(Path(state.best_model_checkpoint))
             self._begin(model)

@@ -12,6 +12,7 @@ import torch
 
 from fedsash import SettingError
 from fedsash.data import FederatedData, Images, Inputs, Samples, Texts
+from fedsash.data.sources.formats import parquet
 from fedsash.errors import DataError
 
 Image = pytest.importorskip("PIL.Image", reason="fedsash[data] is not installed")
@@ -69,6 +70,27 @@ def test_what_is_hidden_is_no_class_and_no_image(tmp_path: Path, caplog: pytest.
     for source in (Images(str(folder), test=0.0).load(), Images(str(folder.parent), test=0.0).load()):
         assert (len(source.train), source.label_names, source.domain_names) == (8, ("cat", "dog"), ())
     assert caplog.messages == []
+
+
+@pytest.mark.usefixtures("cache")
+def test_linked_folders_are_classes_and_domains_and_a_link_upwards_is_not_followed(tmp_path: Path) -> None:
+    split(tmp_path / "disk", "dog", 4)
+    split(tmp_path / "d", "bird", 4)
+    (tmp_path / "d" / "dog").symlink_to(tmp_path / "disk" / "dog")
+    (tmp_path / "d" / "bird" / "up").symlink_to(tmp_path / "d")
+    assert Images(str(tmp_path / "d"), test=0.0).load().domain_names == ("bird", "dog")
+    (tmp_path / "one").mkdir()
+    for label in ("cat", "dog"):
+        (tmp_path / "one" / label).symlink_to(tmp_path / "d" / "dog" / label)
+    assert Images(str(tmp_path / "one"), test=0.0).load().label_names == ("cat", "dog")
+    (tmp_path / "one" / "elk").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"elk is a link to .*nowhere, which is not there: mend the link, or delete it"):
+        Images(str(tmp_path / "one")).load()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "files").mkdir()
+    pd.DataFrame().to_parquet(tmp_path / "files" / "train.parquet")
+    (tmp_path / "linked" / "data").symlink_to(tmp_path / "files")
+    assert parquet.files(tmp_path / "linked", ["train"])["train"] == [tmp_path / "linked" / "data" / "train.parquet"]
 
 
 @pytest.mark.usefixtures("cache")

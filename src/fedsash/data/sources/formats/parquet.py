@@ -13,7 +13,7 @@ from ....system.paths import plain_file
 from ...class_names import same_names
 from .memory import check_room, check_unpacked, reading
 from .pixels import EXTRA
-from .splits import Files, ImageSplit, ImageSplits, files_of, name_of
+from .splits import Files, ImageSplit, ImageSplits, files_of, name_of, visible_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,12 +33,12 @@ OPTIONS = {"image": "image", "y": "label", "domain": "domain", "user": "user", "
 
 def matches(folder: Path) -> bool:
     """Whether there is a file `*.parquet` anywhere below the folder."""
-    return any(folder.rglob("*.parquet"))
+    return any(file.suffix == ".parquet" for file in visible_files(folder))
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
     """`train.parquet`, or the hub's `train-00000-of-00002.parquet` and so on, anywhere below the folder."""
-    present = sorted(folder.rglob("*.parquet"))
+    present = sorted(file for file in visible_files(folder) if file.suffix == ".parquet")
     split_files = {split: files_of(split, present, folder) for split in splits}
     for split, files in split_files.items():
         folders = sorted({str(file.parent.relative_to(folder)) for file in files})

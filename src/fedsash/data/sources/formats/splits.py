@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....settings.errors import SettingError, check
+from .memory import reading
 
 Pixels: TypeAlias = NDArray[np.uint8]
 StoredImage: TypeAlias = bytes | Path | Pixels
@@ -27,6 +29,9 @@ NAMES = {"y": "labels", "domain": "domains", "user": "users", "coarse": "coarse 
 """The columns in words."""
 PIECE = re.compile(r"\d+(-of-\d+(-[0-9a-f]+)?)?")
 """What stands after the name of a split in that of a piece; the hub's older files end with a hash."""
+
+SYSTEM = ("__MACOSX", "lost+found")
+"""Folders that systems make."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +92,24 @@ def folder_with(folder: Path, *patterns: str) -> Path | None:
     names = sorted(str(one.relative_to(folder)) for one in folders)
     check(len(folders) < 2, "path", str(folder), f"{patterns[0]} is in several folders; choose one of {names}")
     return next(iter(folders), None)
+
+
+def visible_files(folder: Path, above: Sequence[Path] = ()) -> Iterator[Path]:
+    """The files below a folder, without what is hidden: systems and editors keep copies there.
+
+    Linked folders are entered, but none that the way down has passed already (`above`): it would never end. Raises
+    `DataError` for a folder that can't be read.
+    """
+    passed = [*above, folder.resolve()]
+    with reading(folder), os.scandir(folder) as entries:
+        is_folder = {Path(entry.path): entry.is_dir() for entry in entries}
+    for path in is_folder:
+        if path.name.startswith(".") or path.name in SYSTEM:
+            continue
+        if not is_folder[path]:
+            yield path
+        elif path.resolve() not in passed:
+            yield from visible_files(path, passed)
 
 
 def split_names(split: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from support.forms import write_idx
 
 A = np.zeros(2)
 B = np.ones(3)
+BYTES = np.zeros(2, np.uint8)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,13 @@ B = np.ones(3)
         ([[(A, 1)], [(B, 0)]], "client 1 has items of another form than the first"),
         ({"here": [(A, 1)], "there": [({"a": A}, 1)]}, "client 'there' has items of another form than the first"),
         ([[{"a": A, "y": 1}, {"y": 1}]], "datasets[0][1]: has the inputs ['y'], and the first has ['a', 'y']"),
+        (
+            {"b": [(BYTES, 1)], "f": [(A, 1)]},
+            "client 'f': x has floating-point numbers, and that of client 'b' bytes from 0 to 255: give all",
+        ),
+        ([[((A, A), 1)], [((A, BYTES), 1)]], "client 0: x[1] has floating-point numbers, and that of client 1 bytes"),
+        ([[({"a": A}, 1)], [({"a": BYTES}, 1)]], "client 0: a has floating-point numbers, and that of client 1 bytes"),
+        ([[(BYTES, 1), (A, 1)]], "datasets[0][1]: x has floating-point numbers, and that of datasets[0][0] bytes"),
         ([[({"a": A}, 1), (A, 1)]], "datasets[0][1]: has the inputs None, and the first has ['a']"),
         ([[((A, A), 1), ((A,), 1)]], "datasets[0][1]: has the inputs 1, and the first has 2"),
     ],

@@ -63,7 +63,7 @@ def _of_several(datasets: Any, label: str, users: str, test: Any) -> tuple[Colum
         clients = dict(zip(datasets, clients, strict=True))
     columns = {}
     for column in next(iter(parts.values())):
-        columns[column] = _joined([part[column] for part in parts.values()])
+        columns[column] = _joined({name: part[column] for name, part in parts.items()}, column)
     return columns, clients
 
 
@@ -212,6 +212,7 @@ def _stacked(values: list[Any], name: str, where: str) -> Tensor:
         if row.shape != rows[0].shape:
             shapes = f"{list(row.shape)}, and the first has {list(rows[0].shape)}"
             raise DataError(f"{where}[{i}]: {name} has the shape {shapes}: give all samples one shape")
+    _check_one_scale({f"{where}[{i}]": row for i, row in enumerate(rows)}, name)
     return torch.stack(rows)
 
 
@@ -232,13 +233,31 @@ def _array(value: Any) -> NDArray[Any]:
     return native(array)
 
 
-def _joined(parts: Sequence[Any]) -> Any:
-    """A column of several data sets as one, in their order."""
-    first = parts[0]
+def _joined(parts: Mapping[Any, Any], name: str) -> Any:
+    """A column of the clients' data sets as one, in their order. Raises errors as `_check_one_scale` does."""
+    first = next(iter(parts.values()))
     if isinstance(first, Mapping):
-        return {name: torch.cat([part[name] for part in parts]) for name in first}
+        return {key: _joined({client: part[key] for client, part in parts.items()}, key) for key in first}
     if isinstance(first, tuple):
-        return tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        inputs = []
+        for i in range(len(first)):
+            inputs.append(_joined({client: part[i] for client, part in parts.items()}, f"{name}[{i}]"))
+        return tuple(inputs)
     if isinstance(first, Tensor):
-        return torch.cat(list(parts))
-    return np.concatenate(parts)
+        _check_one_scale({f"client {client!r}": part for client, part in parts.items()}, name)
+        return torch.cat(list(parts.values()))
+    return np.concatenate(list(parts.values()))
+
+
+def _check_one_scale(tensors: Mapping[str, Tensor], name: str) -> None:
+    """Raise `DataError` for bytes beside floating-point numbers: 0 to 255 in one place, and maybe 0 to 1 in another.
+
+    The tensors are given by their places.
+    """
+    places: dict[torch.dtype, str] = {}  # the first of each type
+    for place, tensor in tensors.items():
+        places.setdefault(tensor.dtype, place)
+    for dtype, place in places.items():
+        if dtype.is_floating_point and torch.uint8 in places:
+            what = f"{place}: {name} has floating-point numbers, and that of {places[torch.uint8]} bytes from 0 to 255"
+            raise DataError(f"{what}: give all samples one type and one scale")

@@ -338,6 +338,24 @@ def test_a_file_whose_name_only_begins_like_a_split_is_none_of_its_pieces_and_is
     assert caplog.messages == [f"{tmp_path}: {line}"]
 
 
+@pytest.mark.parametrize(
+    ("names", "requirement"),
+    [
+        (["train-00000-of-00003"], "all 3 pieces of train; there are only train-00000-of-00003.csv"),
+        (["train", "train-00000-of-00001"], "the split train once; there are train-00000-of-00001.csv, train.csv"),
+        (["train-0-of-2", "train-1-of-2", "train-0-of-3"], "the split train once"),
+        (["train-0-of-2-ab", "train-0-of-2-cd"], "the split train once"),
+    ],
+)
+def test_a_split_that_is_not_whole_or_is_there_twice_is_refused(
+    tmp_path: Path, names: list[str], requirement: str
+) -> None:
+    for name in names:
+        FRAME.to_csv(tmp_path / f"{name}.csv", index=False)
+    with pytest.raises(FedsashError, match=f"must hold {requirement}"):
+        Table(str(tmp_path), **COLUMNS).load()
+
+
 def test_whole_numbers_beyond_int64_are_float64() -> None:
     big = np.array([2**63 + 2**20, *range(1, N)], dtype=np.uint64)
     x = Table(label="price", features=("size", "id")).of(FRAME.assign(id=big)).train.x

@@ -40,9 +40,6 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     """`train.parquet`, or the hub's `train-00000-of-00002.parquet` and so on, anywhere below the folder."""
     present = sorted(file for file in visible_files(folder) if file.suffix == ".parquet")
     split_files = {split: files_of(split, present, folder) for split in splits}
-    for split, files in split_files.items():
-        folders = sorted({str(file.parent.relative_to(folder)) for file in files})
-        check(len(folders) < 2, "path", str(folder), f"{split} is in several folders; choose one of {folders}")
     train = splits[0]
     names = [str(file.relative_to(folder)) for file in present]
     check(len(split_files[train]) > 0, "path", str(folder), f"must hold {train}.parquet; there is {some(names)}")

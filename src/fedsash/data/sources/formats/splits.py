@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ....settings.errors import SettingError, check
+from ....settings.errors import SettingError, check, some
 from .memory import reading
 
 Pixels: TypeAlias = NDArray[np.uint8]
@@ -27,7 +27,7 @@ VALIDATION = ("valid", "val", "validation")
 """The names under which the split for validation may be stored."""
 NAMES = {"y": "labels", "domain": "domains", "user": "users", "coarse": "coarse labels"}
 """The columns in words."""
-PIECE = re.compile(r"\d+(-of-\d+(-[0-9a-f]+)?)?")
+PIECE = re.compile(r"(?P<number>\d+)(-of-(?P<count>\d+)(-[0-9a-f]+)?)?")
 """What stands after the name of a split in that of a piece; the hub's older files end with a hash."""
 
 SYSTEM = ("__MACOSX", "lost+found")
@@ -135,7 +135,8 @@ def name_of(split: str, names: Iterable[str]) -> str | None:
 def files_of(split: str, present: Sequence[Path], folder: Path) -> list[Path]:
     """Those of the files in a folder that are a split's: `train.csv`, or its pieces `train-00000-of-00002.parquet`.
 
-    Raises `SettingError` if they have two names, such as `train.csv` and `training.csv`.
+    Raises `SettingError` if they have two names, such as `train.csv` and `training.csv`, if they are in several
+    folders, or if they are not one whole.
     """
     forms = tuple(forms_of(split))
     files = []
@@ -147,7 +148,30 @@ def files_of(split: str, present: Sequence[Path], folder: Path) -> list[Path]:
             names.add(name)
     requirement = f"must call the split {split} by one name, not {' and '.join(sorted(names))}"
     check(len(names) < 2, "path", str(folder), requirement)
+    folders = sorted({str(file.parent.relative_to(folder)) for file in files})
+    check(len(folders) < 2, "path", str(folder), f"{split} is in several folders; choose one of {folders}")
+    _check_whole(split, files, folder)
     return files
+
+
+def _check_whole(split: str, files: Sequence[Path], folder: Path) -> None:
+    """Raise `SettingError` if pieces `NUMBER-of-COUNT` of a split are missing, or its rows are there twice."""
+    numbers = []
+    counts = set()
+    for file in files:
+        piece = PIECE.fullmatch(file.stem.partition("-")[2])
+        if piece is not None and piece["count"]:
+            numbers.append(int(piece["number"]))
+            counts.add(int(piece["count"]))
+    if not numbers:
+        return
+    names = some([file.name for file in files])
+    is_one_export = len(counts) == 1 and len(set(numbers)) == len(files)
+    check(is_one_export, "path", str(folder), f"must hold the split {split} once; there are {names}")
+    [count] = counts
+    check(
+        len(numbers) == count, "path", str(folder), f"must hold all {count} pieces of {split}; there are only {names}"
+    )
 
 
 def splits_to_find(train: str, test: str) -> list[str]:

@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash.data import Source, Table, Users
+from fedsash.data import Source, Table, Texts, Users
 from fedsash.data.samples import Samples
+from fedsash.data.sources import frames
 from fedsash.data.sources.table import _standardised
 from fedsash.methods.sampling import Uniform
 from fedsash.server.federation import Federation
@@ -304,6 +305,21 @@ def test_users_with_leading_zeros_are_users_of_their_own(tmp_path: Path) -> None
     assert Table(str(tmp_path / "t.csv"), user="user").load().user_names == ("001", "01", "1", "10")
     (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace(",01", ",2").replace(",001", ",3"))
     assert Table(str(tmp_path / "t.csv"), user="user").load().user_names == ("1", "2", "3", "10"), "as numbers"
+
+
+def test_a_quotation_mark_in_a_tsv_file_joins_no_rows_and_quoted_texts_of_several_lines_are_read(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "t.tsv"
+    texts = ["one", '"Hello, he said', "and left", 'the "end"', "five"]
+    file.write_text("\n".join(["text\tlabel", *(f"{text}\t{i % 2}" for i, text in enumerate(texts))]) + "\n")
+    line = r"column 'text', row 1 of .*t.tsv: 'Hello, he said.* begins with a quotation mark and goes on over several"
+    with pytest.raises(FedsashError, match=line):
+        Texts(str(file), text="text", label="label").load()
+    quoted = ["a\nb", "c\td\ne\tf", '"Hello, he said', 'the "end"\n\tg']
+    pd.DataFrame({"text": quoted, "label": [0, 1, 0, 1]}).to_csv(file, sep="\t", index=False)
+    rows, _ = frames.read(str(file), {"text": "text", "label": "label"}, 0.5, "Texts.path")
+    assert rows["text"].tolist() == quoted
 
 
 @pytest.mark.parametrize("test", ["test", "Test", "testing", "TEST-00000-of-00001", "Validation"])

@@ -189,11 +189,35 @@ def _of_csv(file: Path, names: ColumnNames) -> pandas.DataFrame:
         except pandas.errors.ParserWarning:
             cure = "its rows have more fields than its first line has names: name every column"
             raise DataError(f"{file}: {cure}") from None
+    if file.suffix == ".tsv":
+        _check_no_rows_in_fields(frame, file)
     hint = HEADLESS if _headless(frame) else ""
     check_columns(names, list(frame.columns), str(file), hint)
     for name in users:
         frame[name] = _whole(frame[name])
     return frame
+
+
+def _check_no_rows_in_fields(frame: pandas.DataFrame, file: Path) -> None:
+    """Raise `DataError`, naming the row, if a field of a TSV file goes on over several lines, and each line is a row.
+
+    Many write such files without quoting. Then a text that begins with a quotation mark goes on, for pandas, up to the
+    next one at a text's end. In a file that is quoted, some line of a text has other tabs than a row.
+    """
+    for name in frame.columns:
+        for row, value in enumerate(frame[name].tolist()):
+            if isinstance(value, str) and "\n" in value:
+                if not _lines_are_rows(file, len(frame.columns)):
+                    return
+                problem = f"{value!r:.40} begins with a quotation mark and goes on over several rows"
+                cure = "quote such texts and double the marks in them, or save the table as .jsonl"
+                raise DataError(f"column {name!r}, row {row} of {file}: {problem}: {cure}")
+
+
+def _lines_are_rows(file: Path, columns: int) -> bool:
+    """Whether each line of a TSV file, but empty ones, has a field for each of several columns."""
+    with file.open(encoding="utf-8") as opened:
+        return columns > 1 and all(line.count("\t") == columns - 1 for line in opened if line.strip("\n"))
 
 
 def _parsed(file: Path, **options: Any) -> pandas.DataFrame:

@@ -322,10 +322,12 @@ def test_a_quotation_mark_in_a_tsv_file_joins_no_rows_and_quoted_texts_of_severa
     assert rows["text"].tolist() == quoted
 
 
-@pytest.mark.parametrize("test", ["test", "Test", "testing", "TEST-00000-of-00001", "Validation"])
+@pytest.mark.parametrize(
+    "test", ["test.csv", "Test.csv", "testing.csv", "TEST-00000-of-00001.csv", "Validation.csv", "test.CSV"]
+)
 def test_a_split_s_file_is_found_in_any_case_and_with_ing_behind_it(tmp_path: Path, test: str) -> None:
     FRAME.head(12).to_csv(tmp_path / "Train.csv", index=False)
-    FRAME.tail(8).to_csv(tmp_path / f"{test}.csv", index=False)
+    FRAME.tail(8).to_csv(tmp_path / test, index=False)
     source = Table(str(tmp_path), **COLUMNS).load()
     assert source.test is not None and (len(source.train), len(source.test)) == (12, 8)
 
@@ -350,8 +352,14 @@ def test_a_file_whose_name_only_begins_like_a_split_is_none_of_its_pieces_and_is
     for name, rows in {"train-0": 12, "train-1": 8, "train-backup": 20, "trainer": 20}.items():
         FRAME.head(rows).to_csv(tmp_path / f"{name}.csv", index=False)
     assert len(Table(str(tmp_path), **COLUMNS, test=0.0).load().train) == 20
+    for name in ("test.csv.gz", "testing-0-of-1.xlsx", "table.csv.gz"):
+        (tmp_path / name).touch()
+    assert len(Table(str(tmp_path), **COLUMNS, test=0.0).load().train) == 20
     line = "train-backup.csv, trainer.csv are left out: they are not named as a split"
-    assert caplog.messages == [f"{tmp_path}: {line}"]
+    unreadable = (
+        "test.csv.gz, testing-0-of-1.xlsx are left out: only .csv, .tsv, .jsonl, .txt, .parquet, .arrow are read"
+    )
+    assert caplog.messages == [f"{tmp_path}: {line}", f"{tmp_path}: {line}", f"{tmp_path}: {unreadable}"]
 
 
 @pytest.mark.parametrize(

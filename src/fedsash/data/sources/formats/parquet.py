@@ -33,12 +33,12 @@ OPTIONS = {"image": "image", "y": "label", "domain": "domain", "user": "user", "
 
 def matches(folder: Path) -> bool:
     """Whether there is a file `*.parquet` anywhere below the folder."""
-    return any(file.suffix == ".parquet" for file in visible_files(folder))
+    return any(file.suffix.lower() == ".parquet" for file in visible_files(folder))
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
     """`train.parquet`, or the hub's `train-00000-of-00002.parquet` and so on, anywhere below the folder."""
-    present = sorted(file for file in visible_files(folder) if file.suffix == ".parquet")
+    present = sorted(file for file in visible_files(folder) if file.suffix.lower() == ".parquet")
     split_files = {split: files_of(split, present, folder) for split in splits}
     train = splits[0]
     names = [str(file.relative_to(folder)) for file in present]
@@ -121,7 +121,7 @@ def present(files: Files) -> list[str]:
         import pyarrow.parquet as pq
     file = next(iter(files.values()))[0]
     with reading(file):
-        if file.suffix == ".parquet":
+        if file.suffix.lower() == ".parquet":
             return list(pq.read_schema(plain_file(file)).names)
         return list(_stream(file).schema.names)
 
@@ -164,7 +164,7 @@ def _read(file: Path, names: list[str], unpacked: float) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if file.suffix != ".parquet":
+    if file.suffix.lower() != ".parquet":
         return _stream(file).read_all().select(names)
     with pq.ParquetFile(plain_file(file)) as opened:
         stored = opened.schema_arrow

@@ -132,20 +132,20 @@ def name_of(split: str, names: Iterable[str]) -> str | None:
     return next((names_by_form[form] for form in forms_of(split) if form in names_by_form), None)
 
 
+def is_of(split: str, stem: str) -> bool:
+    """Whether a file's name without its ending is a split's, or that of a piece of it: `train-00000-of-00002`."""
+    name, _, piece = stem.partition("-")
+    return name.lower() in forms_of(split) and (not piece or PIECE.fullmatch(piece) is not None)
+
+
 def files_of(split: str, present: Sequence[Path], folder: Path) -> list[Path]:
     """Those of the files in a folder that are a split's: `train.csv`, or its pieces `train-00000-of-00002.parquet`.
 
     Raises `SettingError` if they have two names, such as `train.csv` and `training.csv`, if they are in several
     folders, or if they are not one whole.
     """
-    forms = tuple(forms_of(split))
-    files = []
-    names = set()
-    for file in present:
-        name, _, piece = file.stem.partition("-")
-        if name.lower() in forms and (not piece or PIECE.fullmatch(piece)):
-            files.append(file)
-            names.add(name)
+    files = [file for file in present if is_of(split, file.stem)]
+    names = {file.stem.partition("-")[0] for file in files}
     requirement = f"must call the split {split} by one name, not {' and '.join(sorted(names))}"
     check(len(names) < 2, "path", str(folder), requirement)
     folders = sorted({str(file.parent.relative_to(folder)) for file in files})
@@ -156,6 +156,9 @@ def files_of(split: str, present: Sequence[Path], folder: Path) -> list[Path]:
 
 def _check_whole(split: str, files: Sequence[Path], folder: Path) -> None:
     """Raise `SettingError` if pieces `NUMBER-of-COUNT` of a split are missing, or its rows are there twice."""
+    names = some([file.name for file in files])
+    requirement = f"must hold the split {split} once; there are {names}"
+    check(len({file.name.lower() for file in files}) == len(files), "path", str(folder), requirement)
     numbers = []
     counts = set()
     for file in files:
@@ -165,13 +168,11 @@ def _check_whole(split: str, files: Sequence[Path], folder: Path) -> None:
             counts.add(int(piece["count"]))
     if not numbers:
         return
-    names = some([file.name for file in files])
     is_one_export = len(counts) == 1 and len(set(numbers)) == len(files)
-    check(is_one_export, "path", str(folder), f"must hold the split {split} once; there are {names}")
+    check(is_one_export, "path", str(folder), requirement)
     [count] = counts
-    check(
-        len(numbers) == count, "path", str(folder), f"must hold all {count} pieces of {split}; there are only {names}"
-    )
+    requirement = f"must hold all {count} pieces of {split}; there are only {names}"
+    check(len(numbers) == count, "path", str(folder), requirement)
 
 
 def splits_to_find(train: str, test: str) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash.data import Source, Table, Texts, Users
+from fedsash.data import IID, Source, Table, Texts, Users
 from fedsash.data.samples import Samples
 from fedsash.data.sources import frames
 from fedsash.data.sources.table import _standardised
@@ -98,6 +98,9 @@ def test_features_are_double_numbers_or_integers_and_texts_are_classes() -> None
     assert (source.classes, source.label_names, source.train.y[:3].tolist()) == (2, ("flat", "house"), [0, 1, 0])
     several = Table(label=("size", "price"), features=("rooms",)).of(FRAME)
     assert several.train.y.shape == (16, 2) and several.classes == 0
+    counts = Table(label=("casual", "registered"), features=("size",)).of(FRAME.assign(casual=range(N), registered=7))
+    learned = counts.learning(Regression()).partition(IID(2))
+    assert learned.train.y.is_floating_point() and learned.train.y.shape == (16, 2)
 
 
 def test_standardised_features_have_mean_0_and_variance_1_over_the_training_samples() -> None:

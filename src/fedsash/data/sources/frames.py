@@ -493,10 +493,10 @@ def _is_date(value: Any) -> bool:
 
 
 def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, ...]]:
-    """Labels, the number of classes (0: none) and the classes' names."""
+    """Labels, the number of classes (0: none) and the classes' names. Of several columns of 0 and 1 each is a class."""
     if len(columns) > 1:
         y = torch.from_numpy(np.stack([column(rows, name) for name in columns], axis=1))
-        if y.is_floating_point():
+        if y.is_floating_point() or not bool(((y == 0) | (y == 1)).all()):
             return y, 0, ()
         return y, len(columns), tuple(columns)
     [name] = columns

@@ -277,7 +277,7 @@ WRONG: dict[str, Any] = {
     r"dataset\[1\]: y = 'dog' is no number": lambda: [(X[0], 0), (X[1], "dog")],
     r"dataset\[0\]: y = None is no number": lambda: [(X[0], None)],
     r"dataset\[0\] is a float: must be \(x, y\) or a dict": lambda: [1.0],
-    r"label = '': must name the labels; the items have x, z": lambda: [{"x": 1, "z": 2}],
+    r"label = '': must name the labels; the items of dataset have x, z": lambda: [{"x": 1, "z": 2}],
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Subset
 
 from fedsash.data import IID, FederatedData, Images, NpyFiles
 from fedsash.settings.errors import DataError, FedsashError, SettingError
@@ -40,6 +41,15 @@ def test_items_of_another_form_are_named(datasets: Any, line: str) -> None:
     with pytest.raises(DataError) as error:
         FederatedData.from_datasets(datasets)
     assert line in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_test_set_needs_no_users_and_its_items_are_named_as_its_own() -> None:
+    train = [{"a": A, "y": i, "who": f"user {i}"} for i in (0, 1)]
+    data = FederatedData.from_datasets(Subset(train, [0, 1]), users="who", test=[{"a": A, "y": 0}])
+    assert data.test is not None and data.client_names == ("user 0", "user 1")
+    for test, line in (([(A, 0), (B, 0)], r"test\[1\]: x has the shape"), ([{"a": A}], "items of test have a")):
+        with pytest.raises(FedsashError, match=line):
+            FederatedData.from_datasets([[(A, 1)]], test=test)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,11 @@ def test_complex_and_sparse_tensors_are_refused(x: torch.Tensor, line: str) -> N
     assert line in str(error.value) and "\n" not in str(error.value)
 
 
+def test_features_that_a_model_has_made_are_cut_off_from_it() -> None:
+    x = torch.nn.Linear(2, 3)(torch.ones(4, 2))
+    assert not FederatedData.from_arrays(x, [0, 1, 0, 1], partition=IID(2)).train.x.requires_grad
+
+
 def test_labels_of_a_test_set_without_its_features_are_no_missing_test_set(tmp_path: Path) -> None:
     for name in ("x", "y", "y_test"):
         np.save(tmp_path / f"{name}.npy", np.arange(4) if name[0] == "y" else np.zeros((4, 2)))

@@ -60,7 +60,7 @@ def test_data_sets_in_memory_call_them_alike() -> None:
         FederatedData.from_datasets(rows(PETS), [[0, 1]], test=rows(SWAPPED))
     with pytest.raises(DataError, match=f"the data set of client 'b' {LINE}"):
         FederatedData.from_datasets({"a": rows(PETS), "b": rows(SWAPPED)})
-    joined = ConcatDataset([rows(PETS), rows(PETS)])
+    joined: ConcatDataset[Any] = ConcatDataset([rows(PETS), rows(PETS)])
     with pytest.raises(DataError, match=f"the one for testing {LINE}"):
         FederatedData.from_datasets(Subset(joined, [3, 0]), [[0, 1]], test=Subset(rows(SWAPPED), [1]))
     with pytest.raises(DataError, match=f"part 1 of a ConcatDataset {LINE}"):

@@ -22,7 +22,7 @@ from .memory import PIXEL, UNPACKED, check_room, check_unpacked
 from .splits import ImageSplit, Pixels, StoredImage
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from PIL import Image, ImageFile
 
 EXTRA = "fedsash[data]"
 """What to install for the libraries that read images."""
@@ -283,7 +283,7 @@ def _of_8_bits(image: Image.Image, name: str) -> Image.Image:
     return image
 
 
-def _identified(opened: IO[bytes]) -> Image.Image:
+def _identified(opened: IO[bytes]) -> ImageFile.ImageFile:
     """The image with its header read. Of Pillow's readers only those of `READERS` are asked.
 
     `Image.open` would ask all of them (that of EPS starts another program), and has a limit of its own for pixels,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from fedsash import FederatedData
 from fedsash.data import Images, Table
@@ -60,6 +60,11 @@ def test_data_sets_in_memory_call_them_alike() -> None:
         FederatedData.from_datasets(rows(PETS), [[0, 1]], test=rows(SWAPPED))
     with pytest.raises(DataError, match=f"the data set of client 'b' {LINE}"):
         FederatedData.from_datasets({"a": rows(PETS), "b": rows(SWAPPED)})
+    joined: ConcatDataset[Any] = ConcatDataset([rows(PETS), rows(PETS)])
+    with pytest.raises(DataError, match=f"the one for testing {LINE}"):
+        FederatedData.from_datasets(Subset(joined, [3, 0]), [[0, 1]], test=Subset(rows(SWAPPED), [1]))
+    with pytest.raises(DataError, match=f"part 1 of a ConcatDataset {LINE}"):
+        FederatedData.from_datasets([Subset(ConcatDataset([rows(PETS), rows(SWAPPED)]), [0])])
 
 
 def test_a_data_set_with_features_that_are_no_kinds_is_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,13 @@ def test_a_partition_deals_the_test_set_by_labels() -> None:
     y = world.test.y.numpy()
     test = np.array([np.bincount(y[indices], minlength=10) / max(len(indices), 1) for indices in world.client_test])
     assert np.corrcoef(train.reshape(-1), test.reshape(-1))[0, 1] > 0.95
+
+
+def test_where_only_training_samples_have_users_the_test_set_is_dealt_by_labels() -> None:
+    world = classes([[6, 0], [0, 4]], [5, 5])
+    users = torch.tensor([0] * 6 + [1] * 4)
+    source = Source(replace(world.train, user=users), world.test, 2, PLAIN)
+    assert [indices.tolist() for indices in source.partition(Users()).client_test] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
 
 def test_a_shard_has_its_clients_test_samples() -> None:

@@ -60,6 +60,13 @@ def test_the_number_of_classes_looks_at_the_test_set_too() -> None:
     assert FederatedData.from_arrays(X, Y, [[0]], test=(X[:2], [0, 6])).classes == 7
 
 
+def test_each_class_has_a_name_also_one_without_samples() -> None:
+    assert FederatedData.from_arrays(X, Y, [[0]], label_names=tuple("abcdefg")).counts().shape == (1, 7)
+    for names, classes in (("ab", None), ("abcd", 5)):
+        with pytest.raises(SettingError, match=r"label_names = '. names': must be a name for each of [35] classes"):
+            FederatedData.from_arrays(X, Y, [[0]], label_names=tuple(names), classes=classes)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_to_a_device_moves_samples_and_keeps_clients(device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -12,6 +14,7 @@ import torch
 
 from fedsash import SettingError
 from fedsash.data import FederatedData, Images, Inputs, Samples, Texts
+from fedsash.data.sources.formats import parquet
 from fedsash.errors import DataError
 
 Image = pytest.importorskip("PIL.Image", reason="fedsash[data] is not installed")
@@ -72,6 +75,27 @@ def test_what_is_hidden_is_no_class_and_no_image(tmp_path: Path, caplog: pytest.
 
 
 @pytest.mark.usefixtures("cache")
+def test_linked_folders_are_classes_and_domains_and_a_link_upwards_is_not_followed(tmp_path: Path) -> None:
+    split(tmp_path / "disk", "dog", 4)
+    split(tmp_path / "d", "bird", 4)
+    (tmp_path / "d" / "dog").symlink_to(tmp_path / "disk" / "dog")
+    (tmp_path / "d" / "bird" / "up").symlink_to(tmp_path / "d")
+    assert Images(str(tmp_path / "d"), test=0.0).load().domain_names == ("bird", "dog")
+    (tmp_path / "one").mkdir()
+    for label in ("cat", "dog"):
+        (tmp_path / "one" / label).symlink_to(tmp_path / "d" / "dog" / label)
+    assert Images(str(tmp_path / "one"), test=0.0).load().label_names == ("cat", "dog")
+    (tmp_path / "one" / "elk").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"elk is a link to .*nowhere, which is not there: mend the link, or delete it"):
+        Images(str(tmp_path / "one")).load()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "files").mkdir()
+    pd.DataFrame().to_parquet(tmp_path / "files" / "train.parquet")
+    (tmp_path / "linked" / "data").symlink_to(tmp_path / "files")
+    assert parquet.files(tmp_path / "linked", ["train"])["train"] == [tmp_path / "linked" / "data" / "train.parquet"]
+
+
+@pytest.mark.usefixtures("cache")
 def test_images_that_can_not_be_read_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     split(tmp_path, "train", 4)
     for i in range(3):
@@ -107,10 +131,33 @@ def test_16_bits_of_which_only_the_lower_ones_are_used_are_refused(
         for i in range(3):
             Image.fromarray(np.full((4, 4), highest - i, np.uint16)).save(tmp_path / label / f"{i}.png")
     images = Images(str(tmp_path), test=0.0, decode=decode)
-    with pytest.raises(DataError, match=rf"its images have 16 bits and use only 0 to {highest:,}, .*: scale them to 0"):
+    with pytest.raises(DataError, match=rf"its images of 16 bits use only 0 to {highest:,}, .*: scale them to 0"):
         images.load()
     Image.fromarray(np.full((4, 4), 65535, np.uint16)).save(tmp_path / "b" / "2.png")
     assert len(images.load().train) == 6, "one image shows that the others are dark"
+
+
+def deep_png(file: Path, value: int, kind: int) -> None:
+    """An image of 16 bits, which Pillow does not write in colours: without alpha (kind 2), or opaque (kind 6)."""
+    row = np.full((4, {2: 3, 6: 4}[kind]), value, ">u2")
+    row[:, 3:] = 65535
+    content = b"\x89PNG\r\n\x1a\n"
+    header = struct.pack(">IIBBBBB", 4, 4, 16, kind, 0, 0, 0)
+    for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress((b"\0" + row.tobytes()) * 4)), (b"IEND", b"")):
+        content += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    file.write_bytes(content)
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("kind", [2, 6])
+def test_colours_of_16_bits_are_images_of_16_bits_wherever_they_stand(tmp_path: Path, kind: int) -> None:
+    split(tmp_path, "train", 3)
+    deep_png(tmp_path / "train" / "dog" / "1.png", 3000, kind)
+    images = Images(str(tmp_path), channels=3, test=0.0)
+    with pytest.raises(DataError, match=r"its images of 16 bits use only 0 to 3,071, which would be nearly black"):
+        images.load()
+    deep_png(tmp_path / "train" / "dog" / "1.png", 4096, kind)
+    assert int(torch.as_tensor(images.load().train.x[4:5]).max()) == 16  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("cache")

@@ -277,7 +277,7 @@ WRONG: dict[str, Any] = {
     r"dataset\[1\]: y = 'dog' is no number": lambda: [(X[0], 0), (X[1], "dog")],
     r"dataset\[0\]: y = None is no number": lambda: [(X[0], None)],
     r"dataset\[0\] is a float: must be \(x, y\) or a dict": lambda: [1.0],
-    r"label = '': must name the labels; the items have x, z": lambda: [{"x": 1, "z": 2}],
+    r"label = '': must name the labels; the items of dataset have x, z": lambda: [{"x": 1, "z": 2}],
 }
 
 
@@ -299,10 +299,14 @@ GIVEN: dict[str, Any] = {
     "partition = 'idd': must be one of dirichlet": {"partition": "idd"},
     r"partition = \['alpha'\]: iid has no such option; it has clients": {"partition": {"name": "iid", "alpha": 1}},
     "partition = 5: must be a rule such as": {"partition": 5},
+    "partition = .*IID.*: must be a rule such as": {"partition": IID},
     "it partitions by user, which these data do not have": {"partition": "users"},
     "test = 'ndarray': must be": {"users": USERS, "test": X},
     "x: the samples have different shapes": {"users": USERS[:2], "x": [[1], [1, 2]]},
     "x = '<U1 .*': must be numbers: turn text into token ids": {"users": USERS[:2], "x": ["a", "b"]},
+    r"x = 'object \[1, 2\]': must be numbers: give all columns one type: frame.astype": {
+        "x": np.array([[2.5, True]], object)
+    },
     "y = '<U1 .*': must be numbers.* and categories into integers": {"users": USERS, "y": ["a"] * N},
 }
 

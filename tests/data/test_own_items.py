@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Subset
 
 from fedsash.data import IID, FederatedData, Images, NpyFiles
 from fedsash.settings.errors import DataError, FedsashError, SettingError
@@ -15,6 +16,7 @@ from support.forms import write_idx
 
 A = np.zeros(2)
 B = np.ones(3)
+BYTES = np.zeros(2, np.uint8)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,13 @@ B = np.ones(3)
         ([[(A, 1)], [(B, 0)]], "client 1 has items of another form than the first"),
         ({"here": [(A, 1)], "there": [({"a": A}, 1)]}, "client 'there' has items of another form than the first"),
         ([[{"a": A, "y": 1}, {"y": 1}]], "datasets[0][1]: has the inputs ['y'], and the first has ['a', 'y']"),
+        (
+            {"b": [(BYTES, 1)], "f": [(A, 1)]},
+            "client 'f': x has floating-point numbers, and that of client 'b' bytes from 0 to 255: give all",
+        ),
+        ([[((A, A), 1)], [((A, BYTES), 1)]], "client 0: x[1] has floating-point numbers, and that of client 1 bytes"),
+        ([[({"a": A}, 1)], [({"a": BYTES}, 1)]], "client 0: a has floating-point numbers, and that of client 1 bytes"),
+        ([[(BYTES, 1), (A, 1)]], "datasets[0][1]: x has floating-point numbers, and that of datasets[0][0] bytes"),
         ([[({"a": A}, 1), (A, 1)]], "datasets[0][1]: has the inputs None, and the first has ['a']"),
         ([[((A, A), 1), ((A,), 1)]], "datasets[0][1]: has the inputs 1, and the first has 2"),
     ],
@@ -32,6 +41,15 @@ def test_items_of_another_form_are_named(datasets: Any, line: str) -> None:
     with pytest.raises(DataError) as error:
         FederatedData.from_datasets(datasets)
     assert line in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_test_set_needs_no_users_and_its_items_are_named_as_its_own() -> None:
+    train = [{"a": A, "y": i, "who": f"user {i}"} for i in (0, 1)]
+    data = FederatedData.from_datasets(Subset(train, [0, 1]), users="who", test=[{"a": A, "y": 0}])
+    assert data.test is not None and data.client_names == ("user 0", "user 1")
+    for test, line in (([(A, 0), (B, 0)], r"test\[1\]: x has the shape"), ([{"a": A}], "items of test have a")):
+        with pytest.raises(FedsashError, match=line):
+            FederatedData.from_datasets([[(A, 1)]], test=test)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +63,11 @@ def test_complex_and_sparse_tensors_are_refused(x: torch.Tensor, line: str) -> N
     with pytest.raises(SettingError) as error:
         FederatedData.from_arrays(x, [0, 1, 0, 1], partition=IID(2))
     assert line in str(error.value) and "\n" not in str(error.value)
+
+
+def test_features_that_a_model_has_made_are_cut_off_from_it() -> None:
+    x = torch.nn.Linear(2, 3)(torch.ones(4, 2))
+    assert not FederatedData.from_arrays(x, [0, 1, 0, 1], partition=IID(2)).train.x.requires_grad
 
 
 def test_labels_of_a_test_set_without_its_features_are_no_missing_test_set(tmp_path: Path) -> None:

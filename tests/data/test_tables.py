@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash.data import Source, Table, Users
+from fedsash.data import IID, Source, Table, Texts, Users
 from fedsash.data.samples import Samples
+from fedsash.data.sources import frames
 from fedsash.data.sources.table import _standardised
 from fedsash.methods.sampling import Uniform
 from fedsash.server.federation import Federation
@@ -97,6 +98,9 @@ def test_features_are_double_numbers_or_integers_and_texts_are_classes() -> None
     assert (source.classes, source.label_names, source.train.y[:3].tolist()) == (2, ("flat", "house"), [0, 1, 0])
     several = Table(label=("size", "price"), features=("rooms",)).of(FRAME)
     assert several.train.y.shape == (16, 2) and several.classes == 0
+    counts = Table(label=("casual", "registered"), features=("size",)).of(FRAME.assign(casual=range(N), registered=7))
+    learned = counts.learning(Regression()).partition(IID(2))
+    assert learned.train.y.is_floating_point() and learned.train.y.shape == (16, 2)
 
 
 def test_standardised_features_have_mean_0_and_variance_1_over_the_training_samples() -> None:
@@ -306,10 +310,27 @@ def test_users_with_leading_zeros_are_users_of_their_own(tmp_path: Path) -> None
     assert Table(str(tmp_path / "t.csv"), user="user").load().user_names == ("1", "2", "3", "10"), "as numbers"
 
 
-@pytest.mark.parametrize("test", ["test", "Test", "testing", "TEST-00000-of-00001", "Validation"])
+def test_a_quotation_mark_in_a_tsv_file_joins_no_rows_and_quoted_texts_of_several_lines_are_read(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "t.tsv"
+    texts = ["one", '"Hello, he said', "and left", 'the "end"', "five"]
+    file.write_text("\n".join(["text\tlabel", *(f"{text}\t{i % 2}" for i, text in enumerate(texts))]) + "\n")
+    line = r"column 'text', row 1 of .*t.tsv: 'Hello, he said.* begins with a quotation mark and goes on over several"
+    with pytest.raises(FedsashError, match=line):
+        Texts(str(file), text="text", label="label").load()
+    quoted = ["a\nb", "c\td\ne\tf", '"Hello, he said', 'the "end"\n\tg']
+    pd.DataFrame({"text": quoted, "label": [0, 1, 0, 1]}).to_csv(file, sep="\t", index=False)
+    rows, _ = frames.read(str(file), {"text": "text", "label": "label"}, 0.5, "Texts.path")
+    assert rows["text"].tolist() == quoted
+
+
+@pytest.mark.parametrize(
+    "test", ["test.csv", "Test.csv", "testing.csv", "TEST-00000-of-00001.csv", "Validation.csv", "test.CSV"]
+)
 def test_a_split_s_file_is_found_in_any_case_and_with_ing_behind_it(tmp_path: Path, test: str) -> None:
     FRAME.head(12).to_csv(tmp_path / "Train.csv", index=False)
-    FRAME.tail(8).to_csv(tmp_path / f"{test}.csv", index=False)
+    FRAME.tail(8).to_csv(tmp_path / test, index=False)
     source = Table(str(tmp_path), **COLUMNS).load()
     assert source.test is not None and (len(source.train), len(source.test)) == (12, 8)
 
@@ -334,8 +355,32 @@ def test_a_file_whose_name_only_begins_like_a_split_is_none_of_its_pieces_and_is
     for name, rows in {"train-0": 12, "train-1": 8, "train-backup": 20, "trainer": 20}.items():
         FRAME.head(rows).to_csv(tmp_path / f"{name}.csv", index=False)
     assert len(Table(str(tmp_path), **COLUMNS, test=0.0).load().train) == 20
+    for name in ("test.csv.gz", "testing-0-of-1.xlsx", "table.csv.gz"):
+        (tmp_path / name).touch()
+    assert len(Table(str(tmp_path), **COLUMNS, test=0.0).load().train) == 20
     line = "train-backup.csv, trainer.csv are left out: they are not named as a split"
-    assert caplog.messages == [f"{tmp_path}: {line}"]
+    unreadable = (
+        "test.csv.gz, testing-0-of-1.xlsx are left out: only .csv, .tsv, .jsonl, .txt, .parquet, .arrow are read"
+    )
+    assert caplog.messages == [f"{tmp_path}: {line}", f"{tmp_path}: {line}", f"{tmp_path}: {unreadable}"]
+
+
+@pytest.mark.parametrize(
+    ("names", "requirement"),
+    [
+        (["train-00000-of-00003"], "all 3 pieces of train; there are only train-00000-of-00003.csv"),
+        (["train", "train-00000-of-00001"], "the split train once; there are train-00000-of-00001.csv, train.csv"),
+        (["train-0-of-2", "train-1-of-2", "train-0-of-3"], "the split train once"),
+        (["train-0-of-2-ab", "train-0-of-2-cd"], "the split train once"),
+    ],
+)
+def test_a_split_that_is_not_whole_or_is_there_twice_is_refused(
+    tmp_path: Path, names: list[str], requirement: str
+) -> None:
+    for name in names:
+        FRAME.to_csv(tmp_path / f"{name}.csv", index=False)
+    with pytest.raises(FedsashError, match=f"must hold {requirement}"):
+        Table(str(tmp_path), **COLUMNS).load()
 
 
 def test_whole_numbers_beyond_int64_are_float64() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,8 @@ def numbers(values: Any, name: str) -> Tensor:
     tensor: Tensor = values
     if tensor.is_inference():
         tensor = tensor.clone()  # autograd refuses tensors of inference mode
+    if tensor.requires_grad:
+        tensor = tensor.detach()  # each step would go back through what the features are made of
     check(not tensor.is_complex(), name, tensor.dtype, "must be real numbers: give the parts as features of their own")
     check(tensor.layout is torch.strided, name, tensor.layout, "must be a dense tensor: use to_dense()")
     if tensor.is_floating_point() or tensor.dtype in (torch.uint8, torch.bool):
@@ -91,6 +94,8 @@ def _array_of_numbers(values: Any, name: str) -> NDArray[Any]:
     cure = NO_TEXT
     if array.dtype.kind == "O" and array.size > 0 and isinstance(array.flat[0], list | np.ndarray):
         cure = "make one array of the samples' arrays (numpy.stack)"
+    elif array.dtype.kind == "O" and all(isinstance(value, Number | np.bool_) for value in array.flat):
+        cure = "give all columns one type: frame.astype(float)"
     check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {cure}")
     return native(signed(array))
 

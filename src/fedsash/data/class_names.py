@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from torch.utils.data import ConcatDataset, Subset
+
 from ..settings.errors import DataError, some
 
 
 def class_names_of(dataset: Any) -> dict[str, list[str]]:
-    """The names of the classes by column, as Hugging Face's data sets have them; those of torchvision have one list."""
+    """The names of the classes by column, as Hugging Face's data sets have them; those of torchvision have one list.
+
+    Raises `DataError` for a `ConcatDataset` whose parts call them differently.
+    """
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    if isinstance(dataset, ConcatDataset):
+        parts = dataset.datasets
+        return same_names((f"part {i} of a ConcatDataset", class_names_of(part)) for i, part in enumerate(parts))
     names_by_column = {}
     features = getattr(dataset, "features", None)
     if isinstance(features, Mapping):

@@ -119,7 +119,7 @@ class FederatedData(Shown):
         check(count in (0, len(self.clients)), "FederatedData.client_names", f"{count} names", requirement)
 
     def _convert_labels(self) -> None:
-        """Give the labels the type that the task needs, and count the classes if their number is not given."""
+        """Give the labels the type that the task needs, and count the classes."""
         task = chosen_task(self.task, self.train.y)
         if self.task is None and isinstance(task, Classification) and bool((self.train.y >= 0).all()):
             highest = f"{int(self.train.y.max()):,}"
@@ -136,8 +136,21 @@ class FederatedData(Shown):
                 y = task.labelled(samples.y)
                 if y is not samples.y:
                     object.__setattr__(self, name, replace(samples, y=y))
-        if task.labels == "integers" and not self.classes:
-            object.__setattr__(self, "classes", _class_count(task, self.train, self.test))
+        if task.labels == "integers":
+            self._count_classes(task)
+
+    def _count_classes(self, task: Task) -> None:
+        """Count the classes if their number is not given, and check that each has a name, if they have names."""
+        are_named = len(self.label_names) > 0 and not isinstance(task, OnlyLoss)
+        if not self.classes:
+            classes = _class_count(task, self.train, self.test)
+            if are_named:
+                classes = max(classes, len(self.label_names))
+            object.__setattr__(self, "classes", classes)
+        if are_named:
+            count = len(self.label_names)
+            requirement = f"must be a name for each of {self.classes:,} classes"
+            check(count == self.classes, "FederatedData.label_names", f"{count:,} names", requirement)
 
     def _check_samples(self, name: str, samples: Samples) -> None:
         place = f"FederatedData.{name}"
@@ -171,7 +184,7 @@ class FederatedData(Shown):
         Images are uint8, `[n, H, W]` or `[n, H, W, channels]`. A dict of arrays is passed to the model by name, a tuple
         by position. Floating-point numbers are later converted to the model's type. What becomes of integers is decided
         by `integers`, or by the first batch. `task` says what is learned; labels that are no integers need it.
-        `classes` is by default what the labels show.
+        `classes` is by default what the labels show, or the number of `label_names`.
 
         Clients are given in one of three ways: as `clients`, each client's indices; as `users` `[n]`, the name or
         number of each sample's user; or by a rule `partition` with its `seed`. The rule is an object, its name, or a

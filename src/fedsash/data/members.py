@@ -127,7 +127,8 @@ def deal_test_samples(
     Samples that agree in all fields that `by` names, such as `("y",)` or `("user",)`, are a group. A client that holds
     the share p of a group's training samples gets p * m of its m test samples, rounded up or down at random, so that
     the mean is p * m. A test sample belongs to one client, or to none if nobody trains on its group. Fields that are no
-    single integers, such as labels of a regression, are left out; without any, all samples are one group.
+    single integers, such as labels of a regression, or that only one kind of samples has, such as users, are left out;
+    without any the labels are the groups, and without integers as labels all samples are one group.
     """
     train_groups, test_groups = _groups(train, test, by)
     n = len(clients)
@@ -158,6 +159,8 @@ def _groups(train: Samples, test: Samples, by: Sequence[str]) -> tuple[Ints, Int
         fields = [getattr(train, name), getattr(test, name)]
         if all(field is not None and field.dim() == 1 and not field.is_floating_point() for field in fields):
             columns.append(np.concatenate([field.cpu().numpy() for field in fields]))
+    if not columns and "y" not in by:
+        return _groups(train, test, ("y",))
     if not columns:
         return np.zeros(len(train), dtype=np.int64), np.zeros(len(test), dtype=np.int64)
     _, numbers = np.unique(np.stack(columns), axis=1, return_inverse=True)

@@ -28,11 +28,11 @@ def of_datasets(
     """The samples of the data sets, each client's indices, and the samples of the data set `test`, if there is one.
 
     `datasets` is a single one, with None for the clients; or several, one for each client, in a list or a dict by the
-    clients' names. Then the indices are a list or a dict, too.
+    clients' names. Then the indices are a list or a dict, too. The test samples need no users.
     """
     test_columns = None
     if test is not None:
-        test_columns = of_dataset(test, label, users)
+        test_columns = of_dataset(test, label, users, "test", needs_users=False)
     if isinstance(datasets, list | tuple | Mapping):
         columns, clients = _of_several(datasets, label, users, test)
         return columns, clients, test_columns
@@ -63,7 +63,7 @@ def _of_several(datasets: Any, label: str, users: str, test: Any) -> tuple[Colum
         clients = dict(zip(datasets, clients, strict=True))
     columns = {}
     for column in next(iter(parts.values())):
-        columns[column] = _joined([part[column] for part in parts.values()])
+        columns[column] = _joined({name: part[column] for name, part in parts.items()}, column)
     return columns, clients
 
 
@@ -79,14 +79,19 @@ def _check_forms(datasets: Mapping[Any, Any], parts: Mapping[Any, Columns]) -> N
             raise DataError(f"client {name!r} has items of another form than the first: {form} and {first}")
 
 
-def of_dataset(dataset: Any, label: str = "", users: str = "", where: str = "dataset") -> Columns:
+def of_dataset(
+    dataset: Any, label: str = "", users: str = "", where: str = "dataset", needs_users: bool = True
+) -> Columns:
     """The samples of a data set of PyTorch whose items are `(x, y)`, or of one whose items are dicts.
 
     In dicts `label` and `users` name the labels and the users. All other keys are inputs. Raises `DataError`, naming
-    the item and `where` it is, if an item can't be read, or is of another form than the first.
+    the item and `where` it is, if an item can't be read, or is of another form than the first, and `SettingError` for a
+    key that there is not; that of the users may be missing unless the data set `needs_users`.
     """
     items = _items(dataset, where)
     if isinstance(items[0], Mapping):
+        if not needs_users and users not in items[0]:
+            users = ""
         return _of_dicts(items, label, users, where)
     xs = [item[0] for item in items]
     y = _stacked([item[1] for item in items], "y", where)
@@ -162,13 +167,13 @@ def _of_dicts(items: list[Any], label: str, users: str, where: str) -> Columns:
     keys = list(items[0])
     shown = ", ".join(map(str, keys))
     label = label or next((key for key in LABELS if key in keys), "")
-    check(label in keys, "label", label, f"must name the labels; the items have {shown}")
-    check(users in ("", *keys), "users", users, f"there is no such key; the items have {shown}")
+    check(label in keys, "label", label, f"must name the labels; the items of {where} have {shown}")
+    check(users in ("", *keys), "users", users, f"there is no such key; the items of {where} have {shown}")
     inputs = {}
     for key in keys:
         if key not in (label, users):
             inputs[key] = _stacked([item[key] for item in items], key, where)
-    check(len(inputs) > 0, "dataset", keys, "must have inputs besides the labels")
+    check(len(inputs) > 0, where, keys, "must have inputs besides the labels")
     x: Any = inputs
     if len(inputs) == 1:
         x = next(iter(inputs.values()))
@@ -212,6 +217,7 @@ def _stacked(values: list[Any], name: str, where: str) -> Tensor:
         if row.shape != rows[0].shape:
             shapes = f"{list(row.shape)}, and the first has {list(rows[0].shape)}"
             raise DataError(f"{where}[{i}]: {name} has the shape {shapes}: give all samples one shape")
+    _check_one_scale({f"{where}[{i}]": row for i, row in enumerate(rows)}, name)
     return torch.stack(rows)
 
 
@@ -232,13 +238,31 @@ def _array(value: Any) -> NDArray[Any]:
     return native(array)
 
 
-def _joined(parts: Sequence[Any]) -> Any:
-    """A column of several data sets as one, in their order."""
-    first = parts[0]
+def _joined(parts: Mapping[Any, Any], name: str) -> Any:
+    """A column of the clients' data sets as one, in their order. Raises errors as `_check_one_scale` does."""
+    first = next(iter(parts.values()))
     if isinstance(first, Mapping):
-        return {name: torch.cat([part[name] for part in parts]) for name in first}
+        return {key: _joined({client: part[key] for client, part in parts.items()}, key) for key in first}
     if isinstance(first, tuple):
-        return tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        inputs = []
+        for i in range(len(first)):
+            inputs.append(_joined({client: part[i] for client, part in parts.items()}, f"{name}[{i}]"))
+        return tuple(inputs)
     if isinstance(first, Tensor):
-        return torch.cat(list(parts))
-    return np.concatenate(parts)
+        _check_one_scale({f"client {client!r}": part for client, part in parts.items()}, name)
+        return torch.cat(list(parts.values()))
+    return np.concatenate(list(parts.values()))
+
+
+def _check_one_scale(tensors: Mapping[str, Tensor], name: str) -> None:
+    """Raise `DataError` for bytes beside floating-point numbers: 0 to 255 in one place, and maybe 0 to 1 in another.
+
+    The tensors are given by their places.
+    """
+    places: dict[torch.dtype, str] = {}  # the first of each type
+    for place, tensor in tensors.items():
+        places.setdefault(tensor.dtype, place)
+    for dtype, place in places.items():
+        if dtype.is_floating_point and torch.uint8 in places:
+            what = f"{place}: {name} has floating-point numbers, and that of {places[torch.uint8]} bytes from 0 to 255"
+            raise DataError(f"{what}: give all samples one type and one scale")

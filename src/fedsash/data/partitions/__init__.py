@@ -32,7 +32,8 @@ def as_partition(rule: Any) -> Partition:
     if isinstance(rule, Mapping):
         options = dict(rule)
         return _named(options.pop("name", None), options)
-    check(callable(rule), "partition", rule, "must be a rule such as fedsash.IID(clients=10), or its name")
+    is_rule = callable(rule) and not isinstance(rule, type)
+    check(is_rule, "partition", rule, "must be a rule such as fedsash.IID(clients=10), or its name")
     partition: Partition = rule
     return partition
 

@@ -23,7 +23,7 @@ from ..arrays import signed, user_numbers
 from ..class_names import same_names
 from .formats import parquet, saved
 from .formats.memory import check_room, read_bytes, reading
-from .formats.splits import chosen_test_split, files_of, splits_to_find
+from .formats.splits import chosen_test_split, files_of, is_of, splits_to_find
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +58,8 @@ def read(
     """
     file = Path(path).expanduser()
     check(file.exists(), place, path, f"there is no such file or folder{similar(file)}")
-    check(file.is_dir() or file.suffix in ENDINGS, place, path, f"must be a folder, or end in {', '.join(ENDINGS)}")
+    requirement = f"must be a folder, or end in {', '.join(ENDINGS)}"
+    check(file.is_dir() or _ending(file) in ENDINGS, place, path, requirement)
     files = {"train": [file]}
     if file.is_dir():
         files = _files(file, place)
@@ -77,25 +78,38 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
     splits = splits_to_find("train", "test")
     if saved.matches(folder):
         return saved.files(folder, splits)
-    present = sorted(file for file in folder.iterdir() if file.suffix in ENDINGS)
+    entries = sorted(folder.iterdir())
+    present = [file for file in entries if _ending(file) in ENDINGS]
     split_files = {}
     for split in splits:
         files = files_of(split, present, folder)
         if files:
             split_files[split] = files
-    names = some([file.name for file in present]) or "no such file"
+    unreadable = []
+    for file in entries:
+        stem = file.name.split(".")[0]
+        if file not in present and any(is_of(split, stem) for split in splits):
+            unreadable.append(file.name)
+    names = some([*(file.name for file in present), *unreadable]) or "no such file"
     requirement = f"must hold train.csv, train.parquet or the like; there is {names}"
     check("train" in split_files, place, str(folder), requirement)
     endings = set()
     for files in split_files.values():
-        endings |= {file.suffix for file in files}
+        endings |= {_ending(file) for file in files}
     requirement = f"must hold files of one kind, not {' and '.join(sorted(endings))}"
     check(len(endings) == 1, place, str(folder), requirement)
     used = [file for files in split_files.values() for file in files]
-    others = [file.name for file in present if file not in used and file.suffix in endings]
+    others = [file.name for file in present if file not in used and _ending(file) in endings]
     if others:
         log.warning("%s: %s are left out: they are not named as a split", folder, some(others))
+    if unreadable:
+        log.warning("%s: %s are left out: only %s are read", folder, some(unreadable), ", ".join(ENDINGS))
     return split_files
+
+
+def _ending(file: Path) -> str:
+    """The ending of a file's name, in small letters."""
+    return file.suffix.lower()
 
 
 def _tables(
@@ -106,11 +120,11 @@ def _tables(
         import_module("pandas")
     frames = []
     for file in files:
-        if file.suffix in (".parquet", ".arrow"):
+        if _ending(file) in (".parquet", ".arrow"):
             frames.append(_of_arrow(file, names, unpacked, rest))
         else:
             frames.append(_of_text(file, names))
-    if all(file.suffix in (".csv", ".tsv") for file in files):
+    if all(_ending(file) in (".csv", ".tsv") for file in files):
         _restore_texts(files, frames, names)
     return [(str(file), frame) for file, frame in zip(files, frames, strict=True)]
 
@@ -159,9 +173,9 @@ def _of_text(file: Path, names: ColumnNames) -> pandas.DataFrame:
 
     with reading(file):
         try:
-            if file.suffix == ".txt":
+            if _ending(file) == ".txt":
                 return pandas.DataFrame({"text": [_text(file)]})
-            if file.suffix == ".jsonl":
+            if _ending(file) == ".jsonl":
                 lines = _text(file).split("\n")
                 return pandas.DataFrame([_row(line) for line in lines if line.strip()])
             return _of_csv(file, names)
@@ -189,11 +203,35 @@ def _of_csv(file: Path, names: ColumnNames) -> pandas.DataFrame:
         except pandas.errors.ParserWarning:
             cure = "its rows have more fields than its first line has names: name every column"
             raise DataError(f"{file}: {cure}") from None
+    if _ending(file) == ".tsv":
+        _check_no_rows_in_fields(frame, file)
     hint = HEADLESS if _headless(frame) else ""
     check_columns(names, list(frame.columns), str(file), hint)
     for name in users:
         frame[name] = _whole(frame[name])
     return frame
+
+
+def _check_no_rows_in_fields(frame: pandas.DataFrame, file: Path) -> None:
+    """Raise `DataError`, naming the row, if a field of a TSV file goes on over several lines, and each line is a row.
+
+    Many write such files without quoting. Then a text that begins with a quotation mark goes on, for pandas, up to the
+    next one at a text's end. In a file that is quoted, some line of a text has other tabs than a row.
+    """
+    for name in frame.columns:
+        for row, value in enumerate(frame[name].tolist()):
+            if isinstance(value, str) and "\n" in value:
+                if not _lines_are_rows(file, len(frame.columns)):
+                    return
+                problem = f"{value!r:.40} begins with a quotation mark and goes on over several rows"
+                cure = "quote such texts and double the marks in them, or save the table as .jsonl"
+                raise DataError(f"column {name!r}, row {row} of {file}: {problem}: {cure}")
+
+
+def _lines_are_rows(file: Path, columns: int) -> bool:
+    """Whether each line of a TSV file, but empty ones, has a field for each of several columns."""
+    with file.open(encoding="utf-8") as opened:
+        return columns > 1 and all(line.count("\t") == columns - 1 for line in opened if line.strip("\n"))
 
 
 def _parsed(file: Path, **options: Any) -> pandas.DataFrame:
@@ -231,7 +269,7 @@ def check_unique(names: Sequence[str], where: str) -> None:
 def _separator(file: Path) -> str:
     """What the file's name says. Raises `DataError` for a first line that has only another one, `UnicodeDecodeError`
     for one that is no text."""
-    separator = "\t" if file.suffix == ".tsv" else ","
+    separator = "\t" if _ending(file) == ".tsv" else ","
     with file.open(encoding="utf-8") as opened:
         names = opened.readline(2**16)
     if separator in names:
@@ -455,10 +493,10 @@ def _is_date(value: Any) -> bool:
 
 
 def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, ...]]:
-    """Labels, the number of classes (0: none) and the classes' names."""
+    """Labels, the number of classes (0: none) and the classes' names. Of several columns of 0 and 1 each is a class."""
     if len(columns) > 1:
         y = torch.from_numpy(np.stack([column(rows, name) for name in columns], axis=1))
-        if y.is_floating_point():
+        if y.is_floating_point() or not bool(((y == 0) | (y == 1)).all()):
             return y, 0, ()
         return y, len(columns), tuple(columns)
     [name] = columns

@@ -112,7 +112,7 @@ def kinds(path: str, columns: Mapping[str, str | None], most: int) -> list[tuple
     table = formats.find(path, splits_to_find("train", "test")).read(columns)
     headers_of_images = []
     for part in table.parts.values():
-        headers_of_images += headers(part, most)
+        headers_of_images += [(header.size, header.mode) for header in headers(part, most)]
     return headers_of_images
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ....settings.errors import SettingError, check, some
+from ....settings.errors import DataError, SettingError, check, some
 from .memory import read_bytes, reading
-from .splits import Files, ImageSplit, ImageSplits, name_of
+from .splits import Files, ImageSplit, ImageSplits, name_of, visible_files
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif", ".jpe")
 OTHERS = (
@@ -26,7 +26,7 @@ log = logging.getLogger("fedsash")
 
 def matches(folder: Path) -> bool:
     """Whether there are image files below the folder."""
-    return any(file.suffix.lower() in ENDINGS for file in _visible_files(folder))
+    return any(file.suffix.lower() in ENDINGS for file in visible_files(folder))
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
@@ -84,23 +84,21 @@ def _split_folder(folder: Path, split: str) -> Path | None:
     return folder / name
 
 
-def _visible_files(folder: Path) -> Iterator[Path]:
-    """What is below the folder, without what is hidden: systems and editors keep copies there."""
-    for file in folder.rglob("*.*"):
-        if not any(part.startswith(".") or part == "__MACOSX" for part in file.relative_to(folder).parts):
-            yield file
-
-
 def _images(folder: Path) -> list[Path]:
-    """The images below a folder, in the order of their names. A line in the log counts those that can't be read."""
+    """The images below a folder, in the order of their names. A line in the log counts those that can't be read.
+
+    Raises `DataError` for a link to nothing: it may have been a class.
+    """
     images = []
     unreadable: Counter[str] = Counter()
-    for file in _visible_files(folder):
+    for file in visible_files(folder):
         ending = file.suffix.lower()
         if ending in ENDINGS:
             images.append(file)
         elif ending in OTHERS:
             unreadable[ending] += 1
+        elif file.is_symlink() and not file.exists():
+            raise DataError(f"{file} is a link to {file.readlink()}, which is not there: mend the link, or delete it")
     if unreadable:
         kinds = ", ".join(f"{count:,} {ending}" for ending, count in sorted(unreadable.items()))
         log.warning("%s: such images can't be read and are left out: %s; save them as PNG or JPEG", folder, kinds)

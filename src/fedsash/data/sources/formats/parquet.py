@@ -13,7 +13,7 @@ from ....system.paths import plain_file
 from ...class_names import same_names
 from .memory import check_room, check_unpacked, reading
 from .pixels import EXTRA
-from .splits import Files, ImageSplit, ImageSplits, files_of, name_of
+from .splits import Files, ImageSplit, ImageSplits, files_of, name_of, visible_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,16 +33,13 @@ OPTIONS = {"image": "image", "y": "label", "domain": "domain", "user": "user", "
 
 def matches(folder: Path) -> bool:
     """Whether there is a file `*.parquet` anywhere below the folder."""
-    return any(folder.rglob("*.parquet"))
+    return any(file.suffix.lower() == ".parquet" for file in visible_files(folder))
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
     """`train.parquet`, or the hub's `train-00000-of-00002.parquet` and so on, anywhere below the folder."""
-    present = sorted(folder.rglob("*.parquet"))
+    present = sorted(file for file in visible_files(folder) if file.suffix.lower() == ".parquet")
     split_files = {split: files_of(split, present, folder) for split in splits}
-    for split, files in split_files.items():
-        folders = sorted({str(file.parent.relative_to(folder)) for file in files})
-        check(len(folders) < 2, "path", str(folder), f"{split} is in several folders; choose one of {folders}")
     train = splits[0]
     names = [str(file.relative_to(folder)) for file in present]
     check(len(split_files[train]) > 0, "path", str(folder), f"must hold {train}.parquet; there is {some(names)}")
@@ -124,7 +121,7 @@ def present(files: Files) -> list[str]:
         import pyarrow.parquet as pq
     file = next(iter(files.values()))[0]
     with reading(file):
-        if file.suffix == ".parquet":
+        if file.suffix.lower() == ".parquet":
             return list(pq.read_schema(plain_file(file)).names)
         return list(_stream(file).schema.names)
 
@@ -167,7 +164,7 @@ def _read(file: Path, names: list[str], unpacked: float) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if file.suffix != ".parquet":
+    if file.suffix.lower() != ".parquet":
         return _stream(file).read_all().select(names)
     with pq.ParquetFile(plain_file(file)) as opened:
         stored = opened.schema_arrow

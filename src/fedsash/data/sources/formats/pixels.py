@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from .memory import PIXEL, UNPACKED, check_room, check_unpacked
 from .splits import ImageSplit, Pixels, StoredImage
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from PIL import Image, ImageFile
 
 EXTRA = "fedsash[data]"
 """What to install for the libraries that read images."""
@@ -31,6 +32,10 @@ READERS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Those of Pillow's readers that are used."""
 FULL = 4096
 """The least maximum of 16-bit images whose upper 8 bits show something. Scanners write 12 bits as 16, below it."""
+DEEP = re.compile(r";16[BLN]")
+"""What Pillow's decoders are told for 16 bits a channel, in one or the other order of bytes."""
+HEADERS = 1000
+"""How many headers of a part are read, at most, to see whether it has images of 16 bits."""
 ROWS = 256
 """How many images a thread decodes in one task, when all are decoded at once."""
 
@@ -164,58 +169,69 @@ def _decoded(decoder: Decoder, advance: Callable[[int], None]) -> Pixels:
     return out
 
 
-def headers(part: ImageSplit, most: int) -> list[tuple[tuple[int, int], str]]:
-    """Width and height, and the mode, of at most so many images of a part, evenly chosen.
+@dataclass(frozen=True)
+class Header:
+    """What an image's header says: width and height, Pillow's mode, and whether it has 16 bits a channel."""
 
-    Only their headers are read. Raises `DataError`, naming the file or the row, for one that can't be read.
+    size: tuple[int, int]
+    mode: str
+    has_16_bits: bool = False
+
+
+def headers(part: ImageSplit, most: int) -> list[Header]:
+    """The headers of at most so many images of a part, evenly chosen; nothing else of them is read.
+
+    Raises `DataError`, naming the file or the row, for one that can't be read.
     """
     images = part.images
     count = len(images)
     if isinstance(images, np.ndarray):
         _, height, width, channels = images.shape
-        return [((width, height), MODES.get(channels, "other"))]
+        return [Header((width, height), MODES.get(channels, "other"))]
     rows: Sequence[int] = range(count)
     if count > most:
         rows = [count * i // most for i in range(most)]
     return [_header(images[row], _name(images[row], part.where, row)) for row in rows]
 
 
-def _header(stored: StoredImage, name: str) -> tuple[tuple[int, int], str]:
-    """Width and height, and the mode, of an image."""
+def _header(stored: StoredImage, name: str) -> Header:
+    """The header of an image."""
     with library("Pillow", "these data", EXTRA):
         from PIL import Image  # noqa: F401
     if isinstance(stored, np.ndarray):
         height, width, channels = stored.shape
-        return (width, height), MODES.get(channels, "other")
+        return Header((width, height), MODES.get(channels, "other"))
     with raised_as(lambda why: DataError(f"{name}: the image can't be decoded ({why})")), _stream(stored) as opened:
         image = _identified(opened)
-        return image.size, image.mode
+        # Pillow has a mode for 16 bits of grey only: colours become 8 bits as they are decoded.
+        has_16_bits = image.mode.startswith("I;16") or DEEP.search(str(image.tile)) is not None
+        return Header(image.size, image.mode, has_16_bits)
 
 
 def check_levels(part: ImageSplit, unpacked: float) -> None:
-    """Raise `DataError` if a part's images have 16 bits, as the first one, and none uses the upper 4: the 8 that are
+    """Raise `DataError` if some of a part's images have 16 bits, and none of these uses the upper 4: the 8 that are
     kept would be nearly black. The images are decoded up to the first that does."""
-    images = part.images
-    if isinstance(images, np.ndarray):
-        return
-    _, mode = _header(images[0], _name(images[0], part.where, 0))
-    if not mode.startswith("I;16"):
+    if not any(header.has_16_bits for header in headers(part, HEADERS)):
         return
     highest = 0
-    for row, stored in enumerate(images):
-        if not isinstance(stored, np.ndarray):
-            highest = max(highest, _highest(stored, _name(stored, part.where, row), unpacked))
+    for row, stored in enumerate(part.images):
+        name = _name(stored, part.where, row)
+        if not isinstance(stored, np.ndarray) and _header(stored, name).has_16_bits:
+            highest = max(highest, _highest(stored, name, unpacked))
         if highest >= FULL:
             return
     cure = "scale them to 0 to 65,535, or to 0 to 255 and write them as 8 bits"
-    problem = f"its images have 16 bits and use only 0 to {highest:,}, which would be nearly black"
+    problem = f"its images of 16 bits use only 0 to {highest:,}, which would be nearly black"
     raise DataError(f"{part.where}: {problem}: {cure}")
 
 
 def _highest(stored: bytes | Path, name: str, unpacked: float) -> int:
-    """The highest value in an image."""
+    """The highest value in an image of 16 bits; of colours, without transparency, the highest that it may be."""
     with raised_as(lambda why: DataError(f"{name}: the image can't be decoded ({why})")):
-        return int(np.asarray(_loaded(stored, unpacked, name)).max())
+        image = _loaded(stored, unpacked, name)
+        if image.mode.startswith("I;16"):
+            return int(np.asarray(image).max())
+        return 256 * int(np.asarray(image.convert("RGB")).max()) + 255
 
 
 def _open(stored: StoredImage, name: str, pixel_format: PixelFormat, unpacked: float) -> Image.Image:
@@ -267,7 +283,7 @@ def _of_8_bits(image: Image.Image, name: str) -> Image.Image:
     return image
 
 
-def _identified(opened: IO[bytes]) -> Image.Image:
+def _identified(opened: IO[bytes]) -> ImageFile.ImageFile:
     """The image with its header read. Of Pillow's readers only those of `READERS` are asked.
 
     `Image.open` would ask all of them (that of EPS starts another program), and has a limit of its own for pixels,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ....settings.errors import SettingError, check
+from ....settings.errors import SettingError, check, some
+from .memory import reading
 
 Pixels: TypeAlias = NDArray[np.uint8]
 StoredImage: TypeAlias = bytes | Path | Pixels
@@ -25,8 +27,11 @@ VALIDATION = ("valid", "val", "validation")
 """The names under which the split for validation may be stored."""
 NAMES = {"y": "labels", "domain": "domains", "user": "users", "coarse": "coarse labels"}
 """The columns in words."""
-PIECE = re.compile(r"\d+(-of-\d+(-[0-9a-f]+)?)?")
+PIECE = re.compile(r"(?P<number>\d+)(-of-(?P<count>\d+)(-[0-9a-f]+)?)?")
 """What stands after the name of a split in that of a piece; the hub's older files end with a hash."""
+
+SYSTEM = ("__MACOSX", "lost+found")
+"""Folders that systems make."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +94,24 @@ def folder_with(folder: Path, *patterns: str) -> Path | None:
     return next(iter(folders), None)
 
 
+def visible_files(folder: Path, above: Sequence[Path] = ()) -> Iterator[Path]:
+    """The files below a folder, without what is hidden: systems and editors keep copies there.
+
+    Linked folders are entered, but none that the way down has passed already (`above`): it would never end. Raises
+    `DataError` for a folder that can't be read.
+    """
+    passed = [*above, folder.resolve()]
+    with reading(folder), os.scandir(folder) as entries:
+        is_folder = {Path(entry.path): entry.is_dir() for entry in entries}
+    for path in is_folder:
+        if path.name.startswith(".") or path.name in SYSTEM:
+            continue
+        if not is_folder[path]:
+            yield path
+        elif path.resolve() not in passed:
+            yield from visible_files(path, passed)
+
+
 def split_names(split: str) -> tuple[str, ...]:
     """The names under which a split may be stored."""
     if split in VALIDATION:
@@ -109,22 +132,47 @@ def name_of(split: str, names: Iterable[str]) -> str | None:
     return next((names_by_form[form] for form in forms_of(split) if form in names_by_form), None)
 
 
+def is_of(split: str, stem: str) -> bool:
+    """Whether a file's name without its ending is a split's, or that of a piece of it: `train-00000-of-00002`."""
+    name, _, piece = stem.partition("-")
+    return name.lower() in forms_of(split) and (not piece or PIECE.fullmatch(piece) is not None)
+
+
 def files_of(split: str, present: Sequence[Path], folder: Path) -> list[Path]:
     """Those of the files in a folder that are a split's: `train.csv`, or its pieces `train-00000-of-00002.parquet`.
 
-    Raises `SettingError` if they have two names, such as `train.csv` and `training.csv`.
+    Raises `SettingError` if they have two names, such as `train.csv` and `training.csv`, if they are in several
+    folders, or if they are not one whole.
     """
-    forms = tuple(forms_of(split))
-    files = []
-    names = set()
-    for file in present:
-        name, _, piece = file.stem.partition("-")
-        if name.lower() in forms and (not piece or PIECE.fullmatch(piece)):
-            files.append(file)
-            names.add(name)
+    files = [file for file in present if is_of(split, file.stem)]
+    names = {file.stem.partition("-")[0] for file in files}
     requirement = f"must call the split {split} by one name, not {' and '.join(sorted(names))}"
     check(len(names) < 2, "path", str(folder), requirement)
+    folders = sorted({str(file.parent.relative_to(folder)) for file in files})
+    check(len(folders) < 2, "path", str(folder), f"{split} is in several folders; choose one of {folders}")
+    _check_whole(split, files, folder)
     return files
+
+
+def _check_whole(split: str, files: Sequence[Path], folder: Path) -> None:
+    """Raise `SettingError` if pieces `NUMBER-of-COUNT` of a split are missing, or its rows are there twice."""
+    names = some([file.name for file in files])
+    requirement = f"must hold the split {split} once; there are {names}"
+    check(len({file.name.lower() for file in files}) == len(files), "path", str(folder), requirement)
+    numbers = []
+    counts = set()
+    for file in files:
+        piece = PIECE.fullmatch(file.stem.partition("-")[2])
+        if piece is not None and piece["count"]:
+            numbers.append(int(piece["number"]))
+            counts.add(int(piece["count"]))
+    if not numbers:
+        return
+    is_one_export = len(counts) == 1 and len(set(numbers)) == len(files)
+    check(is_one_export, "path", str(folder), requirement)
+    [count] = counts
+    requirement = f"must hold all {count} pieces of {split}; there are only {names}"
+    check(len(numbers) == count, "path", str(folder), requirement)
 
 
 def splits_to_find(train: str, test: str) -> list[str]:

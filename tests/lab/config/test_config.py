@@ -89,7 +89,7 @@ def test_overrides_change_the_file_in_order(tmp_path: Path) -> None:
     assert experiment.seed == 3
     assert experiment.broadcast == Broadcast("w", 7)
     assert experiment.averages == {"w": Window(9)}
-    assert experiment.local == LocalTraining(epochs=2)
+    assert experiment.local == LocalTraining(lr=1, epochs=2)
 
 
 def test_runs_with_one_partition_seed_have_the_same_clients_whatever_their_seed() -> None:

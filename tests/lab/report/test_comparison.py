@@ -174,6 +174,21 @@ def test_a_group_of_runs_is_called_after_all_of_its_seeds() -> None:
     runs = [CollectedRun(f"seed={seed},lr=0.1", {"seed": seed}, {}, {"model": 0.5}) for seed in range(3)]
     assert [row.labels["run"] for row in compare(runs)] == ["seed=*,lr=0.1"]
     assert [row.labels["run"] for row in compare(runs[1:2])] == ["seed=1,lr=0.1"]
+    runs = [CollectedRun(f"seed={seed}_lr=0.1", {"seed": seed}, {}, {"model": 0.5}) for seed in range(3)]
+    assert [row.labels["run"] for row in compare(runs)] == ["seed=*_lr=0.1"]
+
+
+def test_two_experiments_are_two_rows_though_their_runs_are_called_after_seeds_alone() -> None:
+    """They differ in a setting, or, as runs of a sweep over seeds, in their data."""
+    by_hand = []
+    of_sweep = []
+    for seed, rate, data in ((0, 0.1, "old"), (1, 0.1, "old"), (2, 0.01, "new"), (3, 0.01, "new")):
+        name = f"seed={seed}"
+        settings = {"seed": seed, "local": {"lr": rate}}
+        by_hand.append(CollectedRun(name, settings, {}, {"model": rate}))
+        of_sweep.append(CollectedRun(name, {"seed": seed}, {"seed": str(seed)}, {"model": rate}, samples=data))
+    for runs in (by_hand, of_sweep):
+        assert {row.labels["run"]: row.mean for row in compare(runs)} == {"seed=0": 0.1, "seed=2": 0.01}
 
 
 def test_seeds_may_have_their_data_in_different_places() -> None:

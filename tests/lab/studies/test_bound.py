@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,16 +46,31 @@ def test_the_terms_are_those_of_equation_17() -> None:
     assert terms.tolist() == [4 / (0.5 * 8 * 10), 2 * 0.5 * 8 * 3 / 4, 2 * 0.5 * 8 * (3 / 4) / 8]
 
 
-@pytest.mark.parametrize(("batch", "noise"), [(1, 5.0), (2, None), (4, 0.0), ("full", 0.0)])
-def test_the_noise_is_the_variance_of_the_batches_means(batch: int | str, noise: float | None) -> None:
+@pytest.mark.parametrize(
+    ("local", "batches", "noises"),
+    [
+        ({"batch": 1}, 4, {5.0}),
+        ({"batch": 2}, 2, {0.0, 1.0, 4.0}),
+        ({"batch": 3}, 1, {1.0, 9.0}),
+        ({"batch": 3}, 2, {1.0, 5.0, 9.0}),  # the last batches of two passes
+        ({"batch": 3, "drop_last": True}, 1, {round(1 / 9, 9), 1.0}),
+        ({"batch": 3, "steps": 1}, 1, {round(1 / 9, 9), 1.0}),  # which takes no last batch
+        ({"batch": 4}, 10, {0.0}),
+        ({"batch": "full"}, 10, {0.0}),
+    ],
+)
+def test_the_noise_is_the_variance_of_the_batches_means(
+    local: dict[str, Any], batches: int, noises: set[float]
+) -> None:
     """A client's loss is the mean of (x - w)^2/2 over x = 0, 2, 4, 6, so a batch's gradient is w less its mean.
 
-    Two batches of two have the means 1 and 5, 2 and 4, or both 3: they are 2, 1 or 0 away from the mean of all.
+    Two batches of two have the means 1 and 5, 2 and 4, or both 3: they are 2, 1 or 0 away from the mean of all. A batch
+    of one is 3 or 1 away, and that of the three others a third of it.
     """
     data = FederatedData.from_arrays(np.array([[0.0], [2.0], [4.0], [6.0]]), [0] * 4, [range(4)], classes=1)
-    world = quadratic_federation([1.0], [0.0], data=data, local=LocalTraining(batch=batch, steps=1))  # type: ignore[arg-type]
-    found = {round(batch_noise(world, torch.zeros(1, dtype=torch.float64), 0, 10, seed), 9) for seed in range(40)}
-    assert found == ({0.0, 1.0, 4.0} if noise is None else {noise})
+    world = quadratic_federation([1.0], [0.0], data=data, local=LocalTraining(**local))
+    w = torch.zeros(1, dtype=torch.float64)
+    assert {round(batch_noise(world, w, 0, batches, seed), 9) for seed in range(40)} == noises
 
 
 def test_a_sample_that_two_clients_hold_counts_twice_in_the_training_loss() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedsash.data.federated import FederatedData
+from fedsash.evaluation import Evaluation
 from fedsash.lab.studies.landscape import (
     Landscape,
     Relief,
@@ -39,7 +40,7 @@ def models(count: int, seed: int = 0) -> list[Tensor]:
 def landscape(world: FederatedData | None = None) -> Landscape:
     world = world or data()
     assert world.test is not None
-    return Landscape(mlp(), LAYOUT, world, world.test, goal(world))
+    return Landscape(mlp(), LAYOUT, world, world.test, goal(world), Evaluation())
 
 
 def bowl(samples: list[list[float]]) -> Landscape:
@@ -47,7 +48,7 @@ def bowl(samples: list[list[float]]) -> Landscape:
     world = FederatedData.from_arrays(np.array(samples), [0] * len(samples), [range(len(samples))], classes=2)
     own = goal(world, quadratics(torch.ones(2, dtype=torch.float64)))
     point = Point([0.0, 0.0])
-    return Landscape(point, Layout(point), world, world.train, own)
+    return Landscape(point, Layout(point), world, world.train, own, Evaluation())
 
 
 def numbers(relief: Relief) -> tuple[object, ...]:
@@ -64,8 +65,8 @@ def test_training_samples_and_subsets_of_them_can_be_surveyed() -> None:
     """The mean over all is the mean of the means over two halves."""
     world, (w,) = data(), models(1)
     halves = [world.train[torch.arange(start, 52, 2)] for start in (0, 1)]
-    whole = Landscape(mlp(), LAYOUT, world, world.train, goal(world)).at(w)
-    parts = [Landscape(mlp(), LAYOUT, world, half, goal(world)).at(w) for half in halves]
+    whole = Landscape(mlp(), LAYOUT, world, world.train, goal(world), Evaluation()).at(w)
+    parts = [Landscape(mlp(), LAYOUT, world, half, goal(world), Evaluation()).at(w) for half in halves]
     assert whole == pytest.approx(np.mean(parts, axis=0), abs=1e-14)
 
 
@@ -195,7 +196,7 @@ def test_scaling_a_relu_layer_up_and_the_next_one_down_leaves_the_surface_as_it_
     w = layout.flatten(module)
     scales = torch.cat([torch.full((32,), 4.0), torch.full((24,), 0.25)]).double()
     assert world.test is not None
-    look = Landscape(module, layout, world, world.test, goal(world))
+    look = Landscape(module, layout, world, world.test, goal(world), Evaluation())
     here, there = (look.over(surface(v, layout, seed=2, points=5)) for v in (w, w * scales))
     np.testing.assert_allclose(here.loss, there.loss, rtol=1e-12)
 

@@ -43,15 +43,20 @@ def test_a_window_and_a_plane_measure_the_first_entries_only() -> None:
     assert torch.allclose(section.at(section.places[2]), whole[2])
 
 
-def test_beyond_the_models_a_line_has_a_loss_all_the_same() -> None:
-    """There the variances that it is made of may be negative."""
+def test_at_a_point_of_a_line_the_statistics_are_those_of_the_training_samples() -> None:
+    """Its own would be a mix of the models', with negative variances beyond them. All samples are one batch."""
     world = with_norm(buffers="average")
+    data = world.training_data
     models = [after(world, rounds).w for rounds in (1, 3)]
     at = line(*models, points=5, margin=20.0)
-    variances = world.layout.mask("running_var", at.vectors.device)
-    assert bool((at.point(0)[variances] < 0).any() or (at.point(4)[variances] < 0).any())
-    landscape = Landscape(world.module, world.layout, world.training_data, world.training_data.train, world.goal)
-    assert all(math.isfinite(landscape.at(at.point(i))[0]) for i in range(5))
+    landscape = Landscape(world.module, world.layout, data, data.train, world.goal, world.evaluation)
+    for i in range(5):
+        module = world.layout.copied(world.module, at.point(i)).train()
+        module[1].momentum = 1.0
+        module(data.transform.inputs(data.train.x, world.layout.dtype))
+        expected = landscape.at(world.layout.flatten(module))
+        assert landscape.between(at.point(i)) == pytest.approx(expected, rel=1e-12)
+        assert math.isfinite(expected[0])
 
 
 def test_who_holds_none_of_the_samples_is_in_no_mean() -> None:

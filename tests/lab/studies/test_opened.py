@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from fedsash.lab.config import ConfigError
+from fedsash.lab.studies.averages import AveragesStudy
 from fedsash.lab.studies.client_models import client_models
+from fedsash.lab.studies.landscape import LandscapeStudy
 from fedsash.lab.studies.opened import OpenRun, open_run, spaced
 from fedsash.runs.checkpoints import load_run
 from fedsash.runs.folder import write_config
@@ -115,7 +117,7 @@ workers = 1
 def test_a_clients_own_model_can_be_had_by_its_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = tmp_path / "run"
     (tmp_path / "own.toml").write_text(PERSONAL)
-    fedsash("run", tmp_path / "own.toml", "--out", run)
+    fedsash("run", tmp_path / "own.toml", "--out", run, "--set", "trajectory.every=1")
     with open_run(run).federation:
         opened = open_run(run)
         state = opened.state(3)
@@ -127,8 +129,11 @@ def test_a_clients_own_model_can_be_had_by_its_number(tmp_path: Path, caplog: py
         assert not caplog.records
         opened.module("client:1")
         assert not caplog.records
+        LandscapeStudy(models=("model", "round:3"), points=2, split="train", samples=20).measure([opened])
         opened.module("model")
-        assert "stays with the clients, so 'model' has it as it was at the start" in caplog.text
+        AveragesStudy(window=2, out=tmp_path / "mean.safetensors").answer([opened])
+        for name, record in zip(("model", "round:3", tmp_path / "mean.safetensors"), caplog.records, strict=True):
+            assert f"stays with the clients, so '{name}' has it as it was at the start" in record.message
         with pytest.raises(RunError, match="has no model 'client:9999'; the clients are 0 to"):
             opened.model("client:9999")
 

@@ -167,6 +167,18 @@ def test_a_run_whose_partition_has_the_same_seed_by_another_setting_is_one_of_th
     assert fedsash("variance", run, runs[1], "--rounds", "3", "--orders", 1, "--samples", 20) == 0
 
 
+def test_findings_of_other_runs_have_files_of_their_own(run: Path, runs: list[Path]) -> None:
+    for other in runs[1:]:
+        assert fedsash("decompose", run, other, "--rounds", "3", "--samples", 20) == 0
+    assert len(list((run / "analyses").glob("decomposition_2-runs-*.json"))) == 2
+
+
+def test_a_run_with_the_seed_of_another_is_no_repetition(run: Path, runs: list[Path], capsys: Any) -> None:
+    line = f"{run}: has the seed of {runs[0]}, 0: a repetition needs another one"
+    assert line in refused(capsys, "variance", runs[0], runs[1], run)
+    assert f"{run}: has the seed of {run}, 0" in refused(capsys, "decompose", run, run)
+
+
 def test_one_run_alone_has_no_variance(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "runs = 1: the variance is that over several runs" in refused(capsys, "variance", run)
     assert "--orders = 0: must be" in refused(capsys, "variance", run, run, "--orders", 0)

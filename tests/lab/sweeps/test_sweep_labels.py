@@ -9,7 +9,7 @@ import pytest
 
 from fedsash.data import IID
 from fedsash.lab.cli import main
-from fedsash.lab.config import parse
+from fedsash.lab.config import ConfigError, parse
 from fedsash.methods.server_optimisers import FedAdam, ServerSGD
 from support.studies import refused
 from support.sweeps import BASE, sweep, write
@@ -130,10 +130,22 @@ def test_a_later_axis_that_chooses_another_thing_does_not_take_an_earlier_ones_s
     axes = {"server.lr": [1.0, 0.3], "server.name": ["sgd", "adam"]}
     more = {"zip": [["server.lr", "server.name"]]} if zipped else {}
     file = write({"base": SMALL, "axes": axes} | more, tmp_path / "s.toml")
-    line = "axes.server.lr: lost, because server.name chooses another thing after it: put axes.server.lr behind"
+    line = "server.lr is lost, because server.name chooses another thing after it: put axes.server.lr behind"
     assert line in refused(capsys, "sweep", file, "--plan")
     behind = write({"base": SMALL, "axes": dict(reversed(axes.items()))} | more, tmp_path / "t.toml")
     assert main(["sweep", str(behind), "--out", str(tmp_path / "t"), "--plan"]) == 0
+
+
+def test_nor_does_it_take_the_settings_of_an_earlier_label_away() -> None:
+    """But a thing that the earlier label chooses itself is replaced with all of its settings."""
+    rates = {"slow": {"server": {"lr": 0.01}, "local": {"lr": 0.01}}, "usual": {}}
+    servers = {"adam": {"server": {"name": "adam"}}, "sgd": {"server": {"name": "sgd"}}}
+    line = "axes.rate: server.lr is lost, because which chooses another thing after it: put axes.rate behind axes.which"
+    with pytest.raises(ConfigError, match=line):
+        sweep({"rate": rates, "which": servers})
+    assert sweep({"which": servers, "rate": rates}).runs[0].experiment.server == FedAdam(lr=0.01)
+    chosen = {"yogi": {"server": {"name": "yogi", "lr": 0.5}}}
+    assert sweep({"first": chosen, "which": servers}).runs[0].experiment.server == FedAdam()
 
 
 def test_an_override_does_not_take_an_axis_setting_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash import runs
+from fedsash.client import LocalTraining
+from fedsash.data import Dirichlet
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError
 from fedsash.lab.config.files import merged, overridden, put
 from fedsash.lab.sweeps import execute, parse
+from fedsash.methods.server_optimisers import FedAdam
 from fedsash.runs.records import Records
 from support.by_default import rotated
 from support.sweeps import BASE, IMA, contents, started, sweep, trains_into, wait_for, write
@@ -100,7 +103,23 @@ def test_a_table_with_another_name_takes_the_whole_table_s_place() -> None:
     assert merged(prox, {"method": {"name": "scaffold"}}) == {"method": {"name": "scaffold"}}
     assert merged(prox, {"method": {"mu": 0.2}}) == {"method": {"name": "fedprox", "mu": 0.2}}
     assert put({"broadcast": "ima"}, "broadcast.start", 3) == {"broadcast": {"": "ima", "start": 3}}
-    assert overridden(prox, "method={mu = 0.3}") == {"method": {"mu": 0.3}}
+    assert overridden(prox, "method={name = 'scaffold'}") == {"method": {"name": "scaffold"}}
+    assert overridden(prox, "method={}") == {"method": {}}
+
+
+def test_a_table_without_a_name_changes_its_keys_alone_on_an_axis_too() -> None:
+    adam = {"name": "adam", "lr": 0.5, "beta1": 0.5}
+    assert overridden({"server": adam}, "server={lr = 0.3}") == {"server": adam | {"lr": 0.3}}
+    partition = overridden({"partition": {"clients": 10}}, "partition={alpha = 0.5}")
+    assert partition == {"partition": {"clients": 10, "alpha": 0.5}}
+    base = {"server": adam, "partition": {"clients": 7}, "local": {"batch": 64}}
+    axes = {"server": [{"lr": 0.1}], "partition": [{"alpha": 0.5}], "local": [{"lr": 0.2}]}
+    experiment = sweep(axes, base=base).runs[0].experiment
+    assert experiment.server == FedAdam(lr=0.1, beta1=0.5)
+    assert experiment.partition == Dirichlet(clients=7, alpha=0.5)
+    assert experiment.local == LocalTraining(lr=0.2, batch=64)
+    with pytest.raises(ConfigError, match=r"axes.server: server.lr is lost, because server.name chooses another thing"):
+        sweep(axes | {"server.name": ["yogi"]}, base=base)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def _write(study: Study, runs: Sequence[OpenRun], args: Namespace) -> dict[Path,
     parts = study.parts()
     written = {}
     for part in parts:
-        name = args.name if args.name and len(parts) == 1 else _name(part, len(runs), args.name)
+        name = args.name if args.name and len(parts) == 1 else _name(part, runs, args.name)
         path = folder / "analyses" / name
         try:
             with _bar(f"{folder.name}: {name}") as progress:
@@ -168,11 +168,15 @@ def _write(study: Study, runs: Sequence[OpenRun], args: Namespace) -> dict[Path,
     return written
 
 
-def _name(study: Study, runs: int, start: str | None) -> str:
-    """A name for files, such as `plane_client-3-5_model`, `surface_model_split-train` or `decomposition_3-runs`."""
+def _name(study: Study, runs: Sequence[OpenRun], start: str | None) -> str:
+    """A name for files, such as `plane_client-3-5_model` or `surface_model_split-train`.
+
+    Several runs have a checksum of their folders: `decomposition_3-runs-1f0c29ab`.
+    """
     words = [start or study.kind]
-    if runs > 1:
-        words.append(f"{runs}-runs")
+    if len(runs) > 1:
+        folders = [str(run.folder.resolve()) for run in runs]
+        words.append(_with_checksum(f"{len(runs)}-runs", folders))
     return "_".join(words + name_words(study))
 
 

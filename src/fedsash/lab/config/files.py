@@ -71,11 +71,17 @@ def check_content(table: TomlTable) -> None:
 
 
 def put(table: TomlTable, key: str, value: Any) -> dict[str, Any]:
-    """A copy of the table with another value under a dotted key. A new partition keeps the number of clients."""
+    """A copy of the table with another value under a dotted key.
+
+    A value that is a table without `name` changes its keys alone; an empty one, or one with a `name`, takes the place
+    of the table that is there. A new partition keeps the number of clients.
+    """
     first, _, rest = key.partition(".")
     before = _as_table(table.get(first))
     if rest:
         value = put(before, rest, value)
+    elif isinstance(value, Mapping) and value and "name" not in value:
+        value = merged(before, value)
     elif isinstance(value, Mapping):
         value = {**_number_of_clients(first, before, value), **value}
     return {**table, first: value}

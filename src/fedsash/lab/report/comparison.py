@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
@@ -356,11 +357,12 @@ def labels_of(runs: Sequence[CollectedRun], tuned: str = "") -> list[dict[str, s
     for run in runs:
         if not _labels_without_seed(run):
             names.setdefault(_experiment_of(run, tuned), []).append(run.name)
+    names_of_groups = _names_of(names)
     labels_of_runs = []
     for run in runs:
         labels = _labels_without_seed(run)
         if not labels:
-            labels["run"] = _name_of(names[_experiment_of(run, tuned)])
+            labels["run"] = names_of_groups[_experiment_of(run, tuned)]
             settings = dict(flat(run.config))
             if tuned in settings:
                 labels[tuned] = str(settings[tuned])
@@ -373,11 +375,21 @@ def _labels_without_seed(run: CollectedRun) -> dict[str, str]:
     return {axis: label for axis, label in run.labels.items() if axis not in ("seed", "options.seed")}
 
 
-def _name_of(names: Sequence[str]) -> str:
-    """The name of a group of runs: the first one's, in which `seed=*` stands for the seeds of several."""
-    if len(names) == 1:
-        return names[0]
-    return re.sub(r"\bseed=[^,/]*", "seed=*", names[0])
+def _names_of(runs_by_experiment: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """By experiment, a name of its own: its first run's, in which `seed=*` stands for the seeds of several.
+
+    Experiments that would have the same name are called after their first run as it is.
+    """
+    names = {}
+    for experiment, runs in runs_by_experiment.items():
+        names[experiment] = runs[0]
+        if len(runs) > 1:
+            names[experiment] = re.sub(r"\bseed=-?\d+", "seed=*", runs[0])
+    counts = Counter(names.values())
+    for experiment, runs in runs_by_experiment.items():
+        if counts[names[experiment]] > 1:
+            names[experiment] = runs[0]
+    return names
 
 
 def _experiment_of(run: CollectedRun, tuned: str = "") -> str:

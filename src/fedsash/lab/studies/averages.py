@@ -92,6 +92,7 @@ Its error is the share of its weight that lies on another model of the same bloc
             lines.append(f"error: {100 * average.error:.3g} % of the weight lies on other models of the same block")
         if self.out is not None:
             replace_file(self.out, run.federation.export(average.w))
+            run.warn_of_personal_part(str(self.out))
             lines.append(f"model:    {self.out}")
         data = {
             "run": str(run.folder),

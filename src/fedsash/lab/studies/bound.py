@@ -45,7 +45,7 @@ class BoundStudy(Study):
     The norms are those that the runs have recorded in every step (`network.gradients = true`, `evaluation.every = 1`).
     The other constants are measured at the first model and at those of the saved rounds: L is the largest eigenvalue of
     the Hessian over `samples` training samples; sigma_l^2 the largest variance of a client's mini-batch gradients, over
-    `batches` of them; sigma_g^2 follows from it, see `bound`. F* is `least`; 0 bounds a loss that is never negative.
+    `batches` of a size; sigma_g^2 follows from it, see `bound`. F* is `least`; 0 bounds a loss that is never negative.
 
     Raises `RunError` if a run is not of FedWindow with a constant window, or not of plain SGD with one rate, or lacks
     norms.
@@ -59,7 +59,7 @@ class BoundStudy(Study):
 """
 
     least: float = field(default=0.0, metadata=option("F*, the least training loss", metavar="F"))
-    batches: int = field(default=10, metadata=option("batches of each client", metavar="N"))
+    batches: int = field(default=10, metadata=option("batches of each client, of each size", metavar="N"))
     samples: int | None = field(
         default=1000, metadata=option("at most N training samples for the Hessian, or all", metavar="N", none="all")
     )
@@ -169,22 +169,28 @@ def bound(constants: Constants, rate: float, steps: float, size: int, trips: int
 def batch_noise(federation: Federation, w: Tensor, client: int, batches: int, seed: int = 0) -> float:
     """E||g - grad F_i||^2 of a client's mini-batch gradients g at `w` `[D]`: a mean over `batches` random batches.
 
-    The batches are those of a pass over its samples in random order, or fewer if the pass has fewer whole ones. It is 0
-    if a batch holds all samples.
+    The batches are those that its training takes of passes over its samples, each in a random order. If the last batch
+    of a pass is smaller, there is a mean over as many batches of its size, and the larger mean counts. It is 0 if a
+    batch holds all samples.
     """
     index = torch.from_numpy(federation.training_data.clients[client])
     local = federation.local
     if local.batch == "full" or local.batch >= len(index):
         return 0.0
-    order = torch.from_numpy(generator(seed, Purpose.DIRECTION, client).permutation(len(index)))
-    whole_batches = len(index) // local.batch
-    drawn = torch.split(index[order], local.batch)[: min(batches, whole_batches)]
+    _, most = local.amount_range
+    work = local.batching.workload(np.array([len(index)]), most)
+    of_pass = min(int(work.per_epoch[0]), int(work.steps[0]))
+    random = generator(seed, Purpose.DIRECTION, client)
     mean = _gradient(federation, w, index)
-    squared_distances = []
-    for batch in drawn:
-        difference = _gradient(federation, w, batch) - mean
-        squared_distances.append(float(difference.square().sum()))
-    return fmean(squared_distances)
+    squared_distances: dict[int, list[float]] = {}
+    for _ in range(batches):
+        order = torch.from_numpy(random.permutation(len(index)))
+        for batch in torch.split(index[order], local.batch)[:of_pass]:
+            of_size = squared_distances.setdefault(len(batch), [])
+            if len(of_size) < batches:
+                difference = _gradient(federation, w, batch) - mean
+                of_size.append(float(difference.square().sum()))
+    return max(map(fmean, squared_distances.values()))
 
 
 def training_loss(federation: Federation, count: int | None = None) -> Curvature:

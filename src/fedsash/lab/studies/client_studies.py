@@ -64,7 +64,8 @@ def _same_data(one: FederatedData, other: FederatedData) -> bool:
 
 
 def check_settings(runs: Sequence[OpenRun]) -> None:
-    """Raise `RunError` unless runs differ in their seeds, in their length and in what observes alone."""
+    """Raise `RunError` unless runs are repetitions: each has a seed of its own, and they differ in nothing else but
+    their length and what observes alone."""
     first = runs[0]
     first_settings = _acting(first)
     for run in runs[1:]:
@@ -73,6 +74,13 @@ def check_settings(runs: Sequence[OpenRun]) -> None:
         differing = [key for key in keys if settings.get(key) != first_settings.get(key)]
         if differing:
             line = f"has other settings than {first.folder}: {some(differing)}; only seeds may differ"
+            raise RunError(f"{run.folder}: {line}")
+    by_seed: dict[int, OpenRun] = {}
+    for run in runs:
+        seed = run.federation.seed
+        other = by_seed.setdefault(seed, run)
+        if other is not run:
+            line = f"has the seed of {other.folder}, {seed}: a repetition needs another one"
             raise RunError(f"{run.folder}: {line}")
 
 

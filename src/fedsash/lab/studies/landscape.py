@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ...data.federated import FederatedData
 from ...data.samples import Samples
-from ...evaluation import Goal, Scorer
+from ...evaluation import Calibration, Evaluation, Goal, Scorer
 from ...runs.pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
 from ...runs.pictures.picture import Layer
 from ...runs.pictures.scales import INNER
@@ -34,9 +34,14 @@ from .study import Findings, OnProgress, Rows, Study, names_of, number, option, 
 KINDS = ("surface", "line", "plane")
 """What is drawn of one, of two, and of three or more models."""
 MEAN = "mean of the three"
+RE_ESTIMATED = "re-estimated"
+"""What BatchNorm's statistics are at the points of a grid."""
 
 STRIP = 0.4
 """A plane is stretched if its width is below this share of its height, or its height below this share of its width."""
+
+POINT = "point"
+"""The name of a point of a section, for its statistics."""
 
 SAVING = 1.0
 """The time between two saves of a survey's numbers, in seconds."""
@@ -100,28 +105,27 @@ Ctrl-C loses nothing: the same command continues.
             federation.training_data,
             samples,
             federation.goal,
-            federation.evaluation.batch,
+            federation.evaluation,
         )
         section = self._section(run)
         relief = landscape.over(section, draft, progress)
         names = names_of(self.models)
         models = [section.at(place) for place in section.places[: len(names)]]
         if self.kind == "plane":
-            models = [*models[:3], *section.others, section.at(section.places[3])]
-        at_places = []
-        for w in models:
-            loss, error = landscape.at(w)
-            at_places.append({"loss": loss, "error": error})
+            models = [*models[:3], *section.others]
+        at_models = {name: _plain(landscape.at(w)) for name, w in zip(names, models, strict=True)}
         findings = {
             "title": f"{run.folder.name}: {self.kind} {_through(names[:3])}",
             "split": self.split,
             "samples": len(samples),
             "metric": asdict(federation.goal.criterion),
             **_grid(names, relief),
-            "at_models": dict(zip(names, at_places, strict=False)),
+            "at_models": at_models,
         }
+        if federation.layout.norms:
+            findings["statistics"] = RE_ESTIMATED
         if self.kind == "plane":
-            findings["at_mean"] = at_places[-1]
+            findings["at_mean"] = _plain(landscape.between(section.at(section.places[3])))
         if len(names) > 3:
             findings["projected"] = {}
             for name, place, distance in zip(names[3:], section.places[4:], section.distances, strict=True):
@@ -168,6 +172,12 @@ Ctrl-C loses nothing: the same command continues.
         return draw[findings["kind"]](findings)
 
 
+def _plain(loss_and_error: tuple[float, float]) -> dict[str, float]:
+    """Loss and error as plain data."""
+    loss, error = loss_and_error
+    return {"loss": loss, "error": error}
+
+
 def _grid(names: Sequence[str], relief: Relief) -> dict[str, Any]:
     """The coordinates of the grid and of the models, and the numbers. In two dimensions there is a row for each y."""
     if len(names) == 2:
@@ -211,6 +221,7 @@ def _picture_of_line(findings: Findings) -> Picture:
         panels.append(Panel(quantity.label, Axis("beta"), Axis(quantity.label), [*marks, values], width=7, height=2.7))
     caption = (
         f"From {b} (beta = 0) to {a} (beta = 1) on a straight line, {split_in_words(findings)}.{_at_models(findings)}"
+        f"{_statistics(findings)}"
     )
     return Picture(findings["title"], panels, caption=caption)
 
@@ -243,7 +254,7 @@ def _picture_of_plane(findings: Findings) -> Picture:
         panels.append(Panel(values.label, distance, distance, layers, width=width, height=height, square=square))
     caption = (
         f"The plane through {', '.join(findings['models'])}, {split_in_words(findings)}; the cross is their mean."
-        f"{_at_models(findings)} {_scale_end()}"
+        f"{_at_models(findings)}{_statistics(findings)} {_scale_end()}"
     )
     if projected:
         away = ", ".join(f"{name} {_away(at)}" for name, at in projected.items())
@@ -268,7 +279,8 @@ def _picture_of_surface(findings: Findings) -> Picture:
         panels.append(Panel(f"{values.label}, from above", x, y, [values, centre], width=5.4, square=True))
     caption = (
         f"Around {findings['model']}, {split_in_words(findings)}, along two random directions a and b with its "
-        f"filters' norms.{_at_models(findings)} Surfaces that are shown together have the same scales. {_scale_end()}"
+        f"filters' norms.{_at_models(findings)}{_statistics(findings)} Surfaces that are shown together have the same "
+        f"scales. {_scale_end()}"
     )
     return Picture(findings["title"], panels, columns=2, caption=caption)
 
@@ -318,6 +330,13 @@ def _at_models(findings: Findings) -> str:
         error = criterion.text(at["error"], 2)
         texts.append(f"{name}: loss {number(at['loss'])}, {criterion.error} {error}")
     return f" {'; '.join(texts)}."
+
+
+def _statistics(findings: Findings) -> str:
+    """A sentence on BatchNorm's statistics, if the models have them."""
+    if findings.get("statistics") != RE_ESTIMATED:
+        return ""
+    return " BatchNorm's statistics are re-estimated at every point; these models' numbers have their own."
 
 
 def _scale_end() -> str:
@@ -534,10 +553,11 @@ class Relief:
 class Landscape:
     """Evaluates the points of sections on `samples` of the federated `data`: its test set, or some that train.
 
-    `layout` is that of the models. `goal` has the loss and the metric that decides. `batch` samples pass through the
-    model at once. Module, samples and sections must be on one device. The numbers at a point are equal to those of an
-    evaluation of its model. Points are evaluated one by one, because stacked models would need grouped convolutions,
-    which are slower.
+    `layout` is that of the models. `goal` has the loss and the metric that decides, and `evaluation` says how many
+    samples pass through the model at once. Module, samples and sections must be on one device. The numbers at a point
+    are equal to those of an evaluation of its model, with BatchNorm's statistics re-estimated (see `Calibration`):
+    those of a section are a mix of the models', which are not its own. Points are evaluated one by one, because stacked
+    models would need grouped convolutions, which are slower.
     """
 
     def __init__(
@@ -547,16 +567,19 @@ class Landscape:
         data: FederatedData,
         samples: Samples,
         goal: Goal,
-        batch: int = 500,
+        evaluation: Evaluation,
     ) -> None:
-        self._scorer = Scorer(module, layout, goal, data.problem, batch)
+        self._scorer = Scorer(module, layout, goal, data.problem, evaluation.batch)
+        self._calibration = Calibration(module, layout, data, evaluation, [POINT])
         self._samples = samples
         self._criterion = goal.criterion
-        self._layout = layout
+
+    def between(self, w: Tensor) -> tuple[float, float]:
+        """Mean loss and error at the point `w` `[D]` of a section, with statistics of its own."""
+        return self.at(self._calibration.values({POINT: w})[POINT])
 
     def at(self, w: Tensor) -> tuple[float, float]:
-        """Mean loss and error of the model `w` `[D]`. Variances below 0, as beyond a section's models, count as 0."""
-        w = torch.where(self._layout.mask("running_var", w.device), w.clamp(min=0), w)
+        """Mean loss and error of the model `w` `[D]`."""
         scores = self._scorer.values(w, self._samples)
         return scores["loss"], self._criterion.error_of(scores[self._criterion.name])
 
@@ -576,7 +599,7 @@ class Landscape:
         try:
             for done in range(relief.done, loss.size):
                 index = np.unravel_index(done, section.shape)
-                loss[done], error[done] = self.at(section.point(*map(int, index)))
+                loss[done], error[done] = self.between(section.point(*map(int, index)))
                 relief = replace(relief, done=done + 1)
                 if file is not None and time.monotonic() > saved + SAVING:
                     relief.save(file)

@@ -57,6 +57,7 @@ class OpenRun(Shown):
     experiment: Experiment
     _federation: Federation | None = field(default=None, repr=False)
     _round: tuple[int, ClientModels] | None = field(default=None, repr=False)
+    _warned: set[str] = field(default_factory=set, repr=False)
 
     def facts(self) -> dict[str, object]:
         """The facts that `repr` shows."""
@@ -155,8 +156,28 @@ class OpenRun(Shown):
         - `client:K@N`: the model of client K after its training in the round that follows the saved round N
         - a path that ends in .safetensors: any file of a state dict of this architecture
 
-        Raises `ValueError`, which lists all names, if there is no such model.
+        If a part of the model stays with the clients, a warning says which names have it from the start. Raises
+        `ValueError`, which lists all names, if there is no such model.
         """
+        w = self._model(name)
+        if not name.startswith("client:"):
+            self.warn_of_personal_part(name)
+        return w
+
+    def warn_of_personal_part(self, name: str) -> None:
+        """Warn, once a name, that the model of that name has what stays with the clients as it was at the start."""
+        _, sharing = self._architecture
+        if sharing.own_size and name not in self._warned:
+            self._warned.add(name)
+            log.warning(
+                "%s: %s stays with the clients, so %r has it as it was at the start; client:K has that of client K",
+                self.folder,
+                some(sorted(sharing.own_names)),
+                name,
+            )
+
+    def _model(self, name: str) -> Tensor:
+        """The model `[D]` of that name."""
         if name.endswith(".safetensors"):
             if not Path(name).exists():
                 raise FileNotFoundError(f"there is no file {name}")
@@ -195,18 +216,10 @@ class OpenRun(Shown):
     def module(self, name: str) -> nn.Module:
         """The model of that name (see `model`) as a module of its own, on the CPU and in eval mode.
 
-        One in models/ needs the run's folder alone, and not the data on which it was trained. If a part of the model
-        stays with the clients, a warning says which names have it from the start.
+        One in models/ needs the run's folder alone, and not the data on which it was trained.
         """
         vector = self.model(name)
         module, sharing = self._architecture
-        if sharing.own_size and not name.startswith("client:"):
-            log.warning(
-                "%s: %s stays with the clients, so %r has it as it was at the start; client:K has that of client K",
-                self.folder,
-                some(sorted(sharing.own_names)),
-                name,
-            )
         return sharing.layout.copied(module, vector).cpu().eval()
 
     def _personal(self, client: int, name: str) -> Tensor:

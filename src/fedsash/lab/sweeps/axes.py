@@ -62,6 +62,19 @@ class SweepAxis:
             keys |= {key for key, _ in flat(settings)}
         return keys
 
+    def keys_of(self, label: str) -> list[str]:
+        """The dotted keys that the label sets, but not those of a thing that it chooses itself."""
+        settings = self.settings[label]
+        if self.key is not None:
+            settings = put({}, self.key, settings)
+        keys = [key for key, _ in flat(settings)]
+        names = [key for key in keys if key.endswith(".name")]
+        kept = []
+        for key in keys:
+            if not any(key.startswith(name.removesuffix("name")) for name in names if name != key):
+                kept.append(key)
+        return kept
+
     def part(self, label: str) -> str:
         """The part of a run's folder name for a label: the label, after its key if the axis has one."""
         word = re.sub(r"[^\w.+=-]+", "-", label)
@@ -350,10 +363,10 @@ def _applied(base: TomlTable, axes: Axes, labels: Mapping[str, str]) -> TomlTabl
         before = table
         table = axes[axis].applied(table, label)
         for name in earlier:
-            key = axes[name].key
-            if key is not None and _has(before, key) and not _has(table, key):
-                reason = f"lost, because {axis} chooses another thing after it: put axes.{name} behind axes.{axis}"
-                raise ConfigError(f"axes.{name}: {reason}")
+            for key in axes[name].keys_of(labels[name]):
+                if _has(before, key) and not _has(table, key):
+                    reason = f"lost, because {axis} chooses another thing after it: put axes.{name} behind axes.{axis}"
+                    raise ConfigError(f"axes.{name}: {key} is {reason}")
         earlier.append(axis)
     return table
 

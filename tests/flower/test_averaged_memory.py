@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache, partial
 from operator import itemgetter
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from support.apps import Nodes, arrays, vector
 
@@ -72,6 +75,44 @@ def test_what_a_strategy_makes_in_a_round_that_is_left_out_is_gone() -> None:
     assert not hasattr(strategy, "velocity")
     Averaged(strategy, Window(3)).start(Nodes().grid, START, 3)
     assert np.isfinite(strategy.velocity).all()
+
+
+class Optimised(FedAvg):  # type: ignore[misc]
+    """Its server steps by optimisers that hold its tensors; of some rounds the model is not finite."""
+
+    def __init__(self, bad: Collection[int] = ()) -> None:
+        super().__init__()
+        self.bad = bad
+        self.w = nn.Parameter(torch.zeros(5, dtype=torch.float64))
+        self.parts = [torch.zeros(2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)]
+        self.best = self.w
+        optimisers = [torch.optim.SGD([self.w], 0.5), torch.optim.SGD(self.parts, 0.5)]
+        self.step = lambda: [optimiser.step() for optimiser in optimisers]
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        _, metrics = super().aggregate_train(server_round, replies)
+        self.best = self.w.detach().clone()
+        self.w.grad = torch.full_like(self.w, server_round)
+        for part in self.parts:
+            part.grad = torch.full_like(part, server_round)
+        self.step()
+        w = self.w + torch.cat(self.parts)
+        if server_round in self.bad:
+            self.best = self.w
+            w = w * torch.nan
+        return arrays(w.detach().numpy()), metrics
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_a_servers_optimiser_goes_on_moving_the_tensors_that_it_holds(stop: bool, tmp_path: Path) -> None:
+    Averaged(Optimised(), Window(3), folder=tmp_path).start(Nodes().grid, START, 2)
+    strategy = Optimised(bad=[3])
+    Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, 3)
+    if stop:
+        strategy = Optimised()
+    Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, 4)
+    assert strategy.w.tolist() == torch.cat(strategy.parts).tolist() == [-3.5] * 5  # -(1 + 2 + 4) / 2
+    assert strategy.best.tolist() == [-1.5] * 5
 
 
 class Best(FedAvg):  # type: ignore[misc]

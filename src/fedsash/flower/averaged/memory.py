@@ -49,25 +49,30 @@ def remembered(strategy: Strategy, spent: bool = True) -> Memory:
 
 
 def restore(strategy: Strategy, memory: Memory) -> None:
-    """Give a strategy back what it remembered. Raises `KeyError` if it has no strategy inside that the memory has."""
-    strategies = dict(chain(strategy))
-    for path, value in memory.items():
-        outer, dot, name = path.rpartition(".")
-        owner = strategies[f"{outer}{dot}"]
-        current: Any = getattr(owner, name, None)
+    """Give a strategy back what it remembered. Raises `KeyError` if it has no strategy inside that the memory has.
+
+    Tensors stay where they are: an optimiser goes on with those that it was made of.
+    """
+    places = list(_places(strategy, memory))
+    # Of attributes that are one tensor and were several, the first one keeps it.
+    for owner, name, value in reversed(places):
+        current = getattr(owner, name, None)
         if _stateful(current):
             current.load_state_dict(copy.deepcopy(value))
         else:
+            setattr(owner, name, _put(value, current))
+    for owner, name, value in places:
+        current = getattr(owner, name)
+        if not _stateful(current) and not _same(current, value):
             setattr(owner, name, copy.deepcopy(value))
 
 
 def undo(strategy: Strategy, memory: Memory) -> None:
     """Set a strategy back to what `remembered` gave without what is spent; attributes made since then are removed."""
     restore(strategy, memory)
-    strategies = dict(chain(strategy))
-    for path in remembered(strategy, spent=False).keys() - memory.keys():
-        outer, dot, name = path.rpartition(".")
-        delattr(strategies[f"{outer}{dot}"], name)
+    made = remembered(strategy, spent=False).keys() - memory.keys()
+    for owner, name, _ in _places(strategy, dict.fromkeys(made)):
+        delattr(owner, name)
 
 
 def changed(memory: Memory, before: Memory) -> Memory:
@@ -89,6 +94,14 @@ def unknown(strategy: Strategy) -> list[str]:
         if _stateful(value) or not (isinstance(value, Strategy) or _function(value)):
             names.append(name)
     return names
+
+
+def _places(strategy: Strategy, memory: Memory) -> Iterator[tuple[Any, str, Any]]:
+    """The strategy that has each attribute of a memory, the attribute's name there, and its value in the memory."""
+    strategies = dict(chain(strategy))
+    for path, value in memory.items():
+        outer, dot, name = path.rpartition(".")
+        yield strategies[f"{outer}{dot}"], name, value
 
 
 def _attributes(strategy: Strategy) -> Iterator[tuple[str, Any]]:
@@ -124,6 +137,25 @@ def _state(value: Any) -> Any:
 
 def _stateful(value: Any) -> bool:
     return not isinstance(value, type) and hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def _put(value: Any, current: Any) -> Any:
+    """A copy of a value, in the tensors of the `current` one where they have its shapes and types."""
+    if isinstance(value, Tensor) and isinstance(current, Tensor) and _fits(value, current):
+        with torch.no_grad():
+            current.copy_(value)
+        return current
+    if type(value) is type(current) and type(value) in (list, tuple) and len(value) == len(current):
+        return type(value)(map(_put, value, current))
+    if type(value) is type(current) and type(value) in (dict, OrderedDict):
+        return type(value)((name, _put(each, current.get(name))) for name, each in value.items())
+    return copy.deepcopy(value)
+
+
+def _fits(value: Tensor, current: Tensor) -> bool:
+    """Whether a value can be written into a tensor, which remains what it is."""
+    is_writable = current.is_leaf and current.is_contiguous() and not current.is_inference()
+    return is_writable and (current.shape, current.dtype) == (value.shape, value.dtype)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -19,7 +19,7 @@ from support.apps import Nodes, arrays, vector
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
-from fedsash import Window
+from fedsash import RunError, Window
 from fedsash.flower import Averaged
 
 START = arrays(np.zeros(5))
@@ -113,6 +113,33 @@ def test_a_servers_optimiser_goes_on_moving_the_tensors_that_it_holds(stop: bool
     Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, 4)
     assert strategy.w.tolist() == torch.cat(strategy.parts).tolist() == [-3.5] * 5  # -(1 + 2 + 4) / 2
     assert strategy.best.tolist() == [-1.5] * 5
+
+
+class Lazy(FedAvg):  # type: ignore[misc]
+    """It makes its optimiser in its first round, of which the model may not be finite."""
+
+    def __init__(self, bad: bool) -> None:
+        super().__init__()
+        self.bad = bad
+        self.optimiser: torch.optim.SGD | None = None
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        model, metrics = super().aggregate_train(server_round, replies)
+        if self.optimiser is None:
+            self.optimiser = torch.optim.SGD([torch.zeros(1)], momentum=0.9)
+        return arrays(vector(model) * (np.nan if self.bad and server_round == 1 else 1)), metrics
+
+
+def test_an_optimiser_that_a_round_makes_is_gone_if_it_is_left_out_and_missed_where_it_is_taken_up(
+    tmp_path: Path,
+) -> None:
+    strategy = Lazy(bad=True)
+    Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, 1)
+    assert strategy.optimiser is None
+    Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, 2)
+    line = r"Lazy\.optimiser is an object's state, and here it is None: make the object in Lazy\.__init__$"
+    with pytest.raises(RunError, match=line):
+        Averaged(Lazy(bad=False), Window(3), folder=tmp_path).start(Nodes().grid, START, 3)
 
 
 class Best(FedAvg):  # type: ignore[misc]

@@ -15,8 +15,9 @@ from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
+from ...settings.errors import RunError, brief
 from ...vector.arrays import Vectors
-from .arrays import pack
+from .arrays import ObjectState, pack
 
 HOLDERS = np.generic | np.ndarray | Tensor | Array | ArrayRecord
 
@@ -35,7 +36,7 @@ def chain(strategy: Strategy, prefix: str = "") -> Iterator[tuple[str, Strategy]
 def remembered(strategy: Strategy, spent: bool = True) -> Memory:
     """A copy of all numbers, texts and arrays in the attributes of a strategy, and in lists and dicts of them.
 
-    An object with `state_dict` and `load_state_dict` stands for its state; without `spent`, those that account for
+    Of an object with `state_dict` and `load_state_dict` it is an `ObjectState`; without `spent`, those that account for
     privacy (with `get_privacy_spent`) are left out.
     """
     memory = {}
@@ -49,21 +50,25 @@ def remembered(strategy: Strategy, spent: bool = True) -> Memory:
 
 
 def restore(strategy: Strategy, memory: Memory) -> None:
-    """Give a strategy back what it remembered. Raises `KeyError` if it has no strategy inside that the memory has.
+    """Give a strategy back what it remembered.
 
+    Raises `KeyError` if it has no strategy inside that the memory has, and `RunError` if it has no object for a state.
     Tensors stay where they are: an optimiser goes on with those that it was made of.
     """
     places = list(_places(strategy, memory))
     # Of attributes that are one tensor and were several, the first one keeps it.
     for owner, name, value in reversed(places):
         current = getattr(owner, name, None)
-        if _stateful(current):
-            current.load_state_dict(copy.deepcopy(value))
-        else:
+        if not isinstance(value, ObjectState):
             setattr(owner, name, _put(value, current))
+            continue
+        if not _stateful(current):
+            kind = type(owner).__name__
+            problem = f"what is saved of {kind}.{name} is an object's state, and here it is {brief(current)}"
+            raise RunError(f"Averaged: {problem}: make the object in {kind}.__init__")
+        current.load_state_dict(copy.deepcopy(value.state))
     for owner, name, value in places:
-        current = getattr(owner, name)
-        if not _stateful(current) and not _same(current, value):
+        if not isinstance(value, ObjectState) and not _same(getattr(owner, name), value):
             setattr(owner, name, copy.deepcopy(value))
 
 
@@ -131,7 +136,7 @@ def _function(value: Any) -> bool:
 def _state(value: Any) -> Any:
     """What is saved of a value: its `state_dict`, if it has one that can be loaded again, else the value."""
     if _stateful(value):
-        return value.state_dict()
+        return ObjectState(value.state_dict())
     return value
 
 
@@ -176,6 +181,8 @@ def _plain(value: Any) -> bool:
         return all(_plain(key) and _plain(each) for key, each in value.items())
     if type(value) in (list, tuple):
         return all(map(_plain, value))
+    if isinstance(value, ObjectState):
+        return _plain(value.state)
     if isinstance(value, np.ndarray | np.generic):
         return not value.dtype.hasobject
     if isinstance(value, Tensor):

@@ -21,7 +21,7 @@ from .best import KeptBest
 from .memory import Memory
 from .model_averages import ModelAverages
 
-FORMAT = 2
+FORMAT = 3
 METRICS = tuple(field.name for field in fields(Result) if field.name != "arrays")
 """The names of the metrics of a `Result`, each a record a round."""
 

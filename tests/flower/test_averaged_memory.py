@@ -60,19 +60,28 @@ def test_the_programs_config_holds_where_the_training_has_not_changed_it(tmp_pat
 
 
 class Late(FedAvg):  # type: ignore[misc]
-    """It makes its momentum in its first round, of which one value is not a number."""
+    """It makes its momentum in its first round, of which a value is not a number, and has events meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: dict[int, object] = {}
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        self.events[server_round] = object()
+        return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(self, server_round: int, replies: Any) -> Any:
         model, metrics = super().aggregate_train(server_round, replies)
+        del self.events[server_round]
         step = vector(model) * (np.nan if server_round == 1 else 1)
         self.velocity = 0.5 * getattr(self, "velocity", np.zeros(5)) + step
         return arrays(self.velocity), metrics
 
 
-def test_what_a_strategy_makes_in_a_round_that_is_left_out_is_gone() -> None:
+def test_what_a_strategy_makes_in_a_round_that_is_left_out_is_gone_and_the_rest_stays() -> None:
     strategy = Late()
     Averaged(strategy, Window(3)).start(Nodes().grid, START, 1)
-    assert not hasattr(strategy, "velocity")
+    assert not hasattr(strategy, "velocity") and strategy.events == {}
     Averaged(strategy, Window(3)).start(Nodes().grid, START, 3)
     assert np.isfinite(strategy.velocity).all()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from inspect import isfunction
 from types import MemberDescriptorType
 from typing import Any
@@ -40,7 +40,7 @@ def remembered(strategy: Strategy, spent: bool = True) -> Memory:
     privacy (with `get_privacy_spent`) are left out.
     """
     memory = {}
-    for name, value in _attributes(strategy):
+    for name, value in attributes(strategy):
         if not spent and hasattr(value, "get_privacy_spent"):
             continue
         state = _state(value)
@@ -72,10 +72,13 @@ def restore(strategy: Strategy, memory: Memory) -> None:
             setattr(owner, name, copy.deepcopy(value))
 
 
-def undo(strategy: Strategy, memory: Memory) -> None:
-    """Set a strategy back to what `remembered` gave without what is spent; attributes made since then are removed."""
+def undo(strategy: Strategy, memory: Memory, names: Collection[str]) -> None:
+    """Set a strategy back to what `remembered` gave without what is spent, when it had the attributes `names`.
+
+    Those made since then are removed.
+    """
     restore(strategy, memory)
-    made = remembered(strategy, spent=False).keys() - memory.keys()
+    made = remembered(strategy, spent=False).keys() - names
     for owner, name, _ in _places(strategy, dict.fromkeys(made)):
         delattr(owner, name)
 
@@ -93,12 +96,19 @@ def unsaved(settings: Memory, saved: Memory) -> Memory:
 def unknown(strategy: Strategy) -> list[str]:
     """The names of the attributes whose values can't be saved. Functions and strategies inside do not count."""
     names = []
-    for name, value in _attributes(strategy):
+    for name, value in attributes(strategy):
         if _plain(_state(value)):
             continue
         if _stateful(value) or not (isinstance(value, Strategy) or _function(value)):
             names.append(name)
     return names
+
+
+def attributes(strategy: Strategy) -> Iterator[tuple[str, Any]]:
+    """The attributes of a strategy and of those inside it, by their names in a `Memory`."""
+    for prefix, each in chain(strategy):
+        for name, value in _vars(each).items():
+            yield f"{prefix}{name}", value
 
 
 def _places(strategy: Strategy, memory: Memory) -> Iterator[tuple[Any, str, Any]]:
@@ -107,13 +117,6 @@ def _places(strategy: Strategy, memory: Memory) -> Iterator[tuple[Any, str, Any]
     for path, value in memory.items():
         outer, dot, name = path.rpartition(".")
         yield strategies[f"{outer}{dot}"], name, value
-
-
-def _attributes(strategy: Strategy) -> Iterator[tuple[str, Any]]:
-    """The attributes of a strategy and of those inside it, by their names in a `Memory`."""
-    for prefix, each in chain(strategy):
-        for name, value in _vars(each).items():
-            yield f"{prefix}{name}", value
 
 
 def _vars(thing: Any) -> dict[str, Any]:

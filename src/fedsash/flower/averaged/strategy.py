@@ -21,7 +21,7 @@ from ...settings.fingerprint import fingerprint
 from ...system.lock import locked
 from ...system.paths import check_folder
 from .best import BestModel, KeptBest, Mode
-from .memory import Memory, chain, changed, remembered, restore, undo, unknown, unsaved
+from .memory import Memory, attributes, chain, changed, remembered, restore, undo, unknown, unsaved
 from .training_state import TrainingState
 
 log = logging.getLogger("flwr")
@@ -188,6 +188,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         state = self._running()
         round = self._before + server_round
         memory = remembered(self.strategy, spent=False)  # privacy is spent even if the round is left out
+        names = {name for name, _ in attributes(self.strategy)}
         model, metrics = self._hooks.aggregate_train(round, replies)
         state.note("train_metrics_clientapp", round, metrics)
         if model is None:
@@ -196,7 +197,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         if not fault:
             return state.value(self.serve), metrics
         log.warning("round %d: %s; the round is left out", round, fault)
-        undo(self.strategy, memory)
+        undo(self.strategy, memory, names)
         return None, metrics
 
     def configure_evaluate(

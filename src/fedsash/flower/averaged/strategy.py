@@ -103,6 +103,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         self.folder = None if folder is None else Path(folder)
         self._state: TrainingState | None = None
         self._settings: Memory = {}
+        self._unknown: set[str] = set()
         # The records that Flower passes on from round to round, and what the caller has written into them.
         self._configs: dict[str, tuple[ConfigRecord, Memory]] = {}
         # The strategy's own methods, while this object's methods stand in their place.
@@ -238,8 +239,7 @@ class Averaged(Strategy):  # type: ignore[misc]
 
     def _take_up(self, state: TrainingState, folder: Path) -> None:
         """Fill the state, the strategy's attributes and the records with what the folder has, if it has any."""
-        if names := unknown(self.strategy):
-            log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(names))
+        self._warn_of_unknown()
         memory, configs, notes = state.load(folder, self._fingerprint(state))
         restore(self.strategy, memory)
         self._settings = unsaved(self._settings, memory)
@@ -252,6 +252,13 @@ class Averaged(Strategy):  # type: ignore[misc]
         if state.round:
             log.info("Averaged: goes on after round %d, from %s", state.round, folder)
 
+    def _warn_of_unknown(self) -> None:
+        """Name the attributes that can't be saved, each once."""
+        names = [name for name in unknown(self.strategy) if name not in self._unknown]
+        self._unknown.update(names)
+        if names:
+            log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(names))
+
     def _close(self) -> None:
         """Count the open round as finished, and save the state after it."""
         state = self._running()
@@ -259,6 +266,7 @@ class Averaged(Strategy):  # type: ignore[misc]
             return
         state.close(self._open, self.serve)
         if self.folder is not None:
+            self._warn_of_unknown()
             memory = changed(remembered(self.strategy), self._settings)
             configs = {name: changed(dict(config), settings) for name, (config, settings) in self._configs.items()}
             state.save(self.folder, self._fingerprint(state), memory, configs)

@@ -59,8 +59,8 @@ class Averaged(Strategy):  # type: ignore[misc]
     are spectral norm's vectors by PyTorch's names of them, whose means have not the length 1.
 
     `best = ("accuracy", "max")` keeps the best served model by that metric, or with "min" by the smallest one; it is
-    `best_model`. The metric is that of `evaluate_fn`, or else of the clients' evaluation. The initial model does not
-    count, of equal ones the earliest is kept, and one whose metric is NaN never is.
+    `best_model`. The metric is that of `evaluate_fn`, or of the clients' evaluation if it never gives it. The initial
+    model does not count, of equal ones the earliest is kept, and one whose metric is NaN never is.
 
     A round without a model, or with one that is not finite, passes: nothing of it enters an average, and clients
     receive the last good model again. After one that is not finite, the strategy's attributes are those before it.

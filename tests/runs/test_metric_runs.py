@@ -111,6 +111,8 @@ def test_a_resumed_run_has_numbers_over_clients_of_one_metric(tmp_path: Path) ->
     start(regression(evaluation=clients), 2, tmp_path)
     with pytest.raises(RunError, match=r" has the rmse over its clients: evaluation\.metric must stay\. To "):
         go_on(regression(evaluation=replace(clients, metric="r2", target=None)), 3, tmp_path)
+    resumed = go_on(regression(evaluation=NOWHERE), 3, tmp_path)
+    assert resumed.summary["over_clients"] == {}, "clients score no more"
 
 
 def test_a_fork_drops_the_best_models_that_its_source_chose_in_another_way(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from .running_sums import SumRecorder
 from .settings import Checkpoint
 from .summaries import goal_of, run_table
 from .tally import Best, Tally, best_by
+from .warned import drawn_again
 
 log = logging.getLogger("fedsash")
 
@@ -283,7 +284,7 @@ class RunRecorder:
                 self.folder.claim(self.federation)
             self.save()
         self.sums.take(source, self.state)
-        for line in taken_over(here, there, self.state):
+        for line in [*taken_over(here, there, self.state), *drawn_again(self.federation, self.state, fork, there)]:
             log.warning(line)
         if sample_differences:
             log.warning(

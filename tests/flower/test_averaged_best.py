@@ -28,9 +28,10 @@ NAN = math.nan
 class Judge:
     """An `evaluate_fn` that gives a served model the score of its round, and keeps what it was given."""
 
-    def __init__(self, scores: list[Any], fatal: int | None = None) -> None:
+    def __init__(self, scores: list[Any], fatal: int | None = None, metric: str = "accuracy") -> None:
         self.scores = scores
         self.fatal = fatal
+        self.metric = metric
         self.served: dict[int, np.ndarray[Any, Any]] = {}
 
     def __call__(self, round: int, record: ArrayRecord) -> MetricRecord | None:
@@ -38,7 +39,7 @@ class Judge:
             raise KeyboardInterrupt
         self.served[round] = vector(record)
         score = self.scores[round]
-        return None if score is None else MetricRecord({"accuracy": score})
+        return None if score is None else MetricRecord({self.metric: score})
 
 
 def trained(judge: Judge, rounds: int, **more: Any) -> Averaged:
@@ -93,6 +94,23 @@ def test_without_an_evaluate_fn_it_is_chosen_by_the_clients_metric() -> None:
     best = best_of(averaged)
     assert best.round == min(firsts, key=lambda round: firsts[round])
     assert vector(best.arrays)[0] == pytest.approx(best.score, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scores", "round"),
+    [
+        ([0.0, None, 7.0, None, 6.0], 4),  # the clients' numbers are below 6
+        ([None, None, 7.0, None, None], 2),  # the best of round 1 was theirs
+        ([0.0, None, None, None, None], None),
+    ],
+)
+def test_numbers_of_the_server_and_of_the_clients_are_never_compared(
+    scores: list[Any], round: int | None, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"best": ("first", "min"), "folder": tmp_path, "evaluate": "served"}
+    for rounds in (1, 4):
+        averaged = trained(Judge(scores, metric="first"), rounds, **settings)
+    assert (averaged.best_model and averaged.best_model.round) == round
 
 
 @pytest.mark.parametrize("fatal", some([1, 3, 4, 5], 1, 4))

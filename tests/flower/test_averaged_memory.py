@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache, partial
 from operator import itemgetter
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from support.apps import Nodes, arrays, vector
 
@@ -16,7 +19,7 @@ from support.apps import Nodes, arrays, vector
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
-from fedsash import Window
+from fedsash import RunError, Window
 from fedsash.flower import Averaged
 
 START = arrays(np.zeros(5))
@@ -57,21 +60,95 @@ def test_the_programs_config_holds_where_the_training_has_not_changed_it(tmp_pat
 
 
 class Late(FedAvg):  # type: ignore[misc]
-    """It makes its momentum in its first round, of which one value is not a number."""
+    """It makes its momentum in its first round, of which a value is not a number, and has events meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: dict[int, object] = {}
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        self.events[server_round] = object()
+        return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(self, server_round: int, replies: Any) -> Any:
         model, metrics = super().aggregate_train(server_round, replies)
+        del self.events[server_round]
         step = vector(model) * (np.nan if server_round == 1 else 1)
         self.velocity = 0.5 * getattr(self, "velocity", np.zeros(5)) + step
         return arrays(self.velocity), metrics
 
 
-def test_what_a_strategy_makes_in_a_round_that_is_left_out_is_gone() -> None:
+def test_what_a_strategy_makes_in_a_round_that_is_left_out_is_gone_and_the_rest_stays() -> None:
     strategy = Late()
     Averaged(strategy, Window(3)).start(Nodes().grid, START, 1)
-    assert not hasattr(strategy, "velocity")
+    assert not hasattr(strategy, "velocity") and strategy.events == {}
     Averaged(strategy, Window(3)).start(Nodes().grid, START, 3)
     assert np.isfinite(strategy.velocity).all()
+
+
+class Optimised(FedAvg):  # type: ignore[misc]
+    """Its server steps by optimisers that hold its tensors; of some rounds the model is not finite."""
+
+    def __init__(self, bad: Collection[int] = ()) -> None:
+        super().__init__()
+        self.bad = bad
+        self.w = nn.Parameter(torch.zeros(5, dtype=torch.float64))
+        self.parts = [torch.zeros(2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)]
+        self.best = self.w
+        optimisers = [torch.optim.SGD([self.w], 0.5), torch.optim.SGD(self.parts, 0.5)]
+        self.step = lambda: [optimiser.step() for optimiser in optimisers]
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        _, metrics = super().aggregate_train(server_round, replies)
+        self.best = self.w.detach().clone()
+        self.w.grad = torch.full_like(self.w, server_round)
+        for part in self.parts:
+            part.grad = torch.full_like(part, server_round)
+        self.step()
+        w = self.w + torch.cat(self.parts)
+        if server_round in self.bad:
+            self.best = self.w
+            w = w * torch.nan
+        return arrays(w.detach().numpy()), metrics
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_a_servers_optimiser_goes_on_moving_the_tensors_that_it_holds(stop: bool, tmp_path: Path) -> None:
+    Averaged(Optimised(), Window(3), folder=tmp_path).start(Nodes().grid, START, 2)
+    strategy = Optimised(bad=[3])
+    Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, 3)
+    if stop:
+        strategy = Optimised()
+    Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, 4)
+    assert strategy.w.tolist() == torch.cat(strategy.parts).tolist() == [-3.5] * 5  # -(1 + 2 + 4) / 2
+    assert strategy.best.tolist() == [-1.5] * 5
+
+
+class Lazy(FedAvg):  # type: ignore[misc]
+    """It makes its optimiser in its first round, of which the model may not be finite."""
+
+    def __init__(self, bad: bool) -> None:
+        super().__init__()
+        self.bad = bad
+        self.optimiser: torch.optim.SGD | None = None
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        model, metrics = super().aggregate_train(server_round, replies)
+        if self.optimiser is None:
+            self.optimiser = torch.optim.SGD([torch.zeros(1)], momentum=0.9)
+        return arrays(vector(model) * (np.nan if self.bad and server_round == 1 else 1)), metrics
+
+
+def test_an_optimiser_that_a_round_makes_is_gone_if_it_is_left_out_and_missed_where_it_is_taken_up(
+    tmp_path: Path,
+) -> None:
+    strategy = Lazy(bad=True)
+    Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, 1)
+    assert strategy.optimiser is None
+    Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, 2)
+    line = r"Lazy\.optimiser is an object's state, and here it is None: make the object in Lazy\.__init__$"
+    with pytest.raises(RunError, match=line):
+        Averaged(Lazy(bad=False), Window(3), folder=tmp_path).start(Nodes().grid, START, 3)
 
 
 class Best(FedAvg):  # type: ignore[misc]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash import Evaluation, Fork
+from fedsash import Evaluation, Fork, RunError
 from fedsash.evaluation import Score
 from fedsash.lab.cli import main
 from fedsash.runs import Result
@@ -103,6 +103,16 @@ def test_a_fork_that_another_metric_decides_chooses_anew(tmp_path: Path) -> None
     later = {round: r2 for round, r2 in values(tmp_path / "b", "w", "held_out", "r2").items() if round > 5}
     best = forked.tally.best["w"]
     assert (best.by, best.round) == ("held_out/r2", max(later, key=later.__getitem__))
+    assert {row["round"] for row in rows(tmp_path / "b") if "client_mean" in row} == {*range(6, ROUNDS + 1)}
+
+
+def test_a_resumed_run_has_numbers_over_clients_of_one_metric(tmp_path: Path) -> None:
+    clients = replace(NOWHERE, client_test=True)
+    start(regression(evaluation=clients), 2, tmp_path)
+    with pytest.raises(RunError, match=r" has the rmse over its clients: evaluation\.metric must stay\. To "):
+        go_on(regression(evaluation=replace(clients, metric="r2", target=None)), 3, tmp_path)
+    resumed = go_on(regression(evaluation=NOWHERE), 3, tmp_path)
+    assert resumed.summary["over_clients"] == {}, "clients score no more"
 
 
 def test_a_fork_drops_the_best_models_that_its_source_chose_in_another_way(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from fedsash import EMA, SWA, Broadcast, Evaluation, FedAdam, Federation, Fork, 
 from fedsash.extend import Average
 from fedsash.optimisers import FedAdagrad
 from fedsash.runs import Checkpoint
+from fedsash.runs.model_files import lost_models
 from fedsash.testing import identical
 from support.by_default import full, some
 from support.observing import final, go_on, start
@@ -64,6 +65,14 @@ def test_an_average_that_joins_later_begins_at_the_model_there_and_not_at_the_fi
         found = start(joined, 5, tmp_path / "f", fork=Fork(tmp_path / "a", 4))
     torch.testing.assert_close(found.vectors()["e"], 0.75 * w + 0.25 * found.state.w, rtol=0, atol=1e-14)
     assert torch.equal(found.vectors()["w"], found.state.w)
+
+
+def test_the_model_of_an_average_that_is_left_out_is_not_among_those_of_the_end(tmp_path: Path) -> None:
+    start(world(e=EMA(0.9)), 2, tmp_path)
+    (tmp_path / "models" / "mine.safetensors").touch()
+    go_on(world(), 3, tmp_path)
+    assert {file.stem for file in (tmp_path / "models").iterdir()} == {"model", "mine"}
+    assert lost_models(tmp_path) == []
 
 
 def test_a_fork_whose_server_goes_on_from_what_another_one_remembered_says_so(

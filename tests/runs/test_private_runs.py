@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedsash import Evaluation, Federation, Fork, Private, RunError, Window, resume, run
+from fedsash import Checkpoint, Evaluation, Federation, Fork, Private, RunError, Window, resume, run
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page.document import document
 from fedsash.methods import Adaptive
@@ -108,6 +108,20 @@ def test_a_fork_goes_on_counting(tmp_path: Path) -> None:
         private(averages={"w": Window(2)}), 6, out=tmp_path / "b", fork=Fork(tmp_path / "a", 4), progress=False
     )
     assert result.summary["privacy"] == run(private(), 6, progress=False).summary["privacy"]
+
+
+@pytest.mark.parametrize(
+    ("noise", "seed", "round", "said"), [(1.0, 3, 2, True), (1.0, 4, 2, False), (1.0, 3, 4, False), (0.0, 3, 2, False)]
+)
+def test_a_fork_that_draws_its_sources_noise_again_says_so(
+    noise: float, seed: int, round: int, said: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("dp_accounting")
+    source = private(aggregation=Private(0.2, noise), seed=3)
+    run(source, 4, out=tmp_path / "a", checkpoint=Checkpoint(keep=(2,)), progress=False)
+    run(replace(source, seed=seed), 4, out=tmp_path / "b", fork=Fork(tmp_path / "a", round), progress=False)
+    line = f"the fork draws the noise of {tmp_path / 'a'}'s later rounds again: whoever sees models of both can "
+    assert any(message.startswith(line) for message in caplog.messages) == said
 
 
 @pytest.mark.parametrize(

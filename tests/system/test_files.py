@@ -267,19 +267,21 @@ def test_a_run_that_is_killed_between_any_two_of_its_files_ends_with_the_same_by
 
 def test_the_next_session_clears_up_after_a_killed_one(run: Path, finished: Path) -> None:
     (run / "trajectory").mkdir()
+    dead = 2**31
     left = [
-        ".metrics.jsonl.tmp",
-        ".files.json.tmp",
-        "models/.w.safetensors.tmp",
-        "trajectory/.00000002.safetensors.tmp",
+        f".metrics.jsonl.{dead}.tmp",
+        f".files.json.{os.getpid()}.tmp",  # a killed process may have had our number
+        f"models/.w.safetensors.{dead}.tmp",
+        f"trajectory/.00000002.safetensors.{dead}.tmp",
     ]
-    for name in left:
+    others = {".notes.tmp", f".{dead}.tmp", f".page.html.{os.getppid()}.tmp"}
+    for name in [*left, *others]:
         (run / name).write_text("half")
     for name in (".00000004.tmp", ".00000002.old.tmp"):
         (run / "state" / name).mkdir()
         (run / "state" / name / "state.json").write_text("half")
     assert main(commands(run)["resume"]) == 0
-    assert not list(run.rglob(".*")) and final(run) == final(finished)
+    assert {path.name for path in run.rglob(".*")} == others and final(run) == final(finished)
 
 
 def test_a_full_disk_leaves_whole_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,16 +154,17 @@ class History(Sequence[Record]):
         """By split and model, the means of the numbers over clients at the last `last` evaluations.
 
         A number is None if one of its values is undefined, and for a model that was not evaluated at all of them. The
-        counts of clients are those of the model's last evaluation.
+        counts of clients are those of the model's last evaluation. A split that is scored no more is left out.
         """
         by_split: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {split: {} for split in SPLITS}
         for score in self.scores():
             if OVER_CLIENTS[0] in score.more:
                 by_split[score.split].setdefault(score.model, {})[score.round] = score.more
+        newest = max(self.evaluated, default=0)
         results: dict[str, dict[str, Mapping[str, Any]]] = {}
         for split, models in by_split.items():
-            if models:
-                rounds = last_rounds(models, last)
+            rounds = last_rounds(models, last)
+            if rounds and rounds[-1] == newest:
                 results[split] = {model: _means(by_round, rounds) for model, by_round in models.items()}
         return results
 

@@ -25,7 +25,7 @@ from .client_results import CLIENTS
 from .cures import restore
 from .drawn import draw_clients, draw_timeline
 from .driver import Driver
-from .model_files import INDEX, SHAPE, lost_models, write_models, write_shape
+from .model_files import INDEX, SHAPE, lost_models, remove_other_models, write_models, write_shape
 from .partition import record
 from .pictures.paper import can_draw, draw
 from .records import Records
@@ -236,7 +236,9 @@ class RunFolder:
             if curves:
                 draw(result.plot(), folder / "curves.png")
             draw_clients(folder, criterion)
-        write_models(folder, ((name, result.federation.export(w)) for name, w in result.vectors().items()))
+        vectors = result.vectors()
+        write_models(folder, ((name, result.federation.export(w)) for name, w in vectors.items()))
+        remove_other_models(folder, vectors.keys())
         if timeline is not None:
             files.write_table(folder / "timeline.json", timeline)
         files.write_table(folder / "summary.json", result.summary)

@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from ..data.federated import FederatedData
 from ..settings.errors import RunError, one_line
 from ..system import files
-from ..system.host import make_folders
+from ..system.host import host, make_folders, sync_folder
 from ..system.paths import plain_file
 from .cures import remake
 
@@ -41,6 +41,22 @@ def write_models(folder: Path, contents: Iterable[tuple[str, bytes]]) -> None:
         files.replace_file(folder / file, content)
         seals[file] = [seal]
     files.write_table(folder / INDEX, {"files": seals})
+
+
+def remove_other_models(folder: Path, names: Collection[str]) -> None:
+    """Remove the models that sessions before have written under other names than these.
+
+    Whenever the process is killed, the next call goes on: a name leaves `files.json` after its file is gone.
+    """
+    seals = _index(folder)
+    others = seals.keys() - set(map(_file, names))
+    if not others:
+        return
+    for path in (folder / "models").glob("*.safetensors"):
+        if f"models/{path.name}" in others:
+            host.disk.unlink(path)
+    sync_folder(folder / "models")
+    files.write_table(folder / INDEX, {"files": {file: seals[file] for file in seals if file not in others}})
 
 
 def read_model(folder: Path, name: str) -> bytes:

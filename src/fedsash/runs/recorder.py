@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from ..client.store import Lineage, run_and_session
-from ..evaluation import Decision, History, Record, Score
+from ..evaluation import OVER_CLIENTS, Decision, History, Record, Score
 from ..server.broadcast import Choice
 from ..server.federation import Federation
 from ..server.state import State
@@ -30,6 +30,7 @@ from .running_sums import SumRecorder
 from .settings import Checkpoint
 from .summaries import goal_of, run_table
 from .tally import Best, Tally, best_by
+from .warned import drawn_again
 
 log = logging.getLogger("fedsash")
 
@@ -91,6 +92,7 @@ class RunRecorder:
         requirement = f"must be at least the {state.round} that the run has: rounds count from its beginning"
         check(self.rounds >= state.round, "rounds", self.rounds, requirement)
         self._check_rule(self.folder, tally.best)
+        self._check_metric(self.folder, state.round)
         self.sums.check_state(state)
         self.folder.records.cut(state.round, tally.records if state.round else None)
         cut(self.folder.states, state.round)
@@ -174,6 +176,15 @@ class RunRecorder:
                 "evaluation.best_on must stay. To change them, fork"
             )
 
+    def _check_metric(self, folder: RunFolder, round: int) -> None:
+        """Raise `RunError` if the run has numbers over clients up to this round, and they are of another metric."""
+        metric = _metric_of(folder.path)
+        if metric in ("", self.federation.goal.criterion.name):
+            return
+        if any(OVER_CLIENTS[0] in score.more for score in folder.records.load().until(round).scores()):
+            requirement = "evaluation.metric must stay. To change it, fork"
+            raise RunError(f"{folder.path} has the {metric} over its clients: {requirement}")
+
     def unevaluated(self, state: State) -> bool:
         """Whether the models of this state were not evaluated, though those of a run's end are."""
         rounds = self.history.evaluated
@@ -244,11 +255,15 @@ class RunRecorder:
         our_names = {source_name: name for name, source_name in source_names.items()}
         our_names["model"] = "model"
         sample_differences = other_samples(here, there)
+        same_metric = _metric_of(source) in ("", self.federation.goal.criterion.name)
         history = Records(source).load().until(fork.round)
+        if not same_metric:
+            history = _without_more(history)
         self.history = History(_taken_over(history, our_names, scores=not sample_differences))
         if self.folder is not None:
             cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
-        self.clients = _client_results(source / CLIENTS, fork.round, our_names)
+        if same_metric:
+            self.clients = _client_results(source / CLIENTS, fork.round, our_names)
         _, run_id = start.clients.lineage[0]
         kept = [round for round in saved_rounds(source_states) if round in self.checkpoint.keep and round < fork.round]
         for round in [*kept, fork.round]:
@@ -269,7 +284,7 @@ class RunRecorder:
                 self.folder.claim(self.federation)
             self.save()
         self.sums.take(source, self.state)
-        for line in taken_over(here, there, self.state):
+        for line in [*taken_over(here, there, self.state), *drawn_again(self.federation, self.state, fork, there)]:
             log.warning(line)
         if sample_differences:
             log.warning(
@@ -336,6 +351,20 @@ class RunRecorder:
             raise RunError(
                 f"a fork must keep the samples from which clients remember something: {'; '.join(sentences)}"
             )
+
+
+def _metric_of(folder: Path) -> str:
+    """The name of the metric that decides in a run's folder; empty if its `goal.json` is lost or damaged."""
+    try:
+        criterion, _ = goal_of(folder)
+    except RunError:
+        return ""
+    return criterion.name
+
+
+def _without_more(history: History) -> History:
+    """The records without what the metric that decides comes to by class, by domain and over clients."""
+    return History(replace(record, more={}) if isinstance(record, Score) else record for record in history)
 
 
 def _client_results(file: Path, round: int, our_names: Mapping[str, str]) -> dict[str, Any]:

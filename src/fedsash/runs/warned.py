@@ -1,9 +1,11 @@
-"""What a run warns of: settings without an effect, labels that are hardly learned, averages without a model, and what
-privacy does not cover."""
+"""What a run warns of: settings without an effect, labels that are hardly learned, averages without a model, what
+privacy does not cover, and noise that is drawn twice."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +17,8 @@ from ..server.broadcast import Broadcast
 from ..server.federation import Federation
 from ..server.state import State
 from ..tasks import Binary, Classification, Regression
+from ..vector.saved import saved_rounds
+from .forks import Fork
 from .running_sums import RunningSums
 from .settings import Checkpoint
 
@@ -174,3 +178,18 @@ def unprotected(federation: Federation, state: State) -> Iterator[str]:
     if data is not None and data.feature_scales:
         scales = "its means and deviations come from the clients' own samples without noise"
         yield f"data.standardise = true: {scales}, so epsilon does not cover them"
+
+
+def drawn_again(federation: Federation, state: State, fork: Fork, there: Mapping[str, str]) -> Iterator[str]:
+    """A line if a private fork, which begins with a state, draws noise that its source may have drawn in later rounds.
+
+    The source's fingerprint is `there`.
+    """
+    privacy = federation.privacy(state)
+    if privacy is None or math.isinf(privacy.epsilon) or there["seed"] != federation.fingerprint["seed"]:
+        return
+    if max(saved_rounds(Path(fork.folder) / "state")) > fork.round:
+        yield (
+            f"the fork draws the noise of {fork.folder}'s later rounds again: whoever sees models of both can subtract "
+            "it. Give the fork another seed"
+        )

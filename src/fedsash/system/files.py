@@ -11,7 +11,7 @@ from typing import Any
 from ..settings.errors import RunError, one_line
 from .checksum import json_checksum
 from .host import NEW, host, opened, sync_folder, unlink_if_there, write_all
-from .paths import beside, clear_beside, naming, plain_file
+from .paths import beside, clear_beside, is_left_over, naming, plain_file
 
 CHECKSUM = "checksum"
 
@@ -45,9 +45,13 @@ def is_ours(path: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Remove what a killed process has left of a file that it was writing."""
+    """Remove what killed processes have left of files that they were writing. This one must write none there.
+
+    It may have the number of a killed one: a container's first process always has the same.
+    """
     for path in folder.glob(".*.tmp"):
-        if not path.is_dir():
+        has_our_number = path.name.endswith(f".{host.process.number}.tmp")
+        if (has_our_number or is_left_over(path)) and not path.is_dir():
             host.disk.unlink(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,17 +121,22 @@ def beside(path: Path) -> Path:
 
 
 def clear_beside(path: Path) -> None:
-    """Remove what killed processes have left of `path`, a file or a folder.
-
-    On Windows, where nobody knows who lives, it removes nothing.
-    """
+    """Remove what killed processes have left of `path`, a file or a folder."""
     for file in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        process = file.name.split(".")[-2]
-        if os.name == "posix" and process.isdecimal() and not host.process.lives(int(process)):
+        if is_left_over(file):
             if file.is_dir() and not file.is_symlink():
                 remove_tree_if_possible(file)
             else:
                 unlink_if_there(file)
+
+
+def is_left_over(file: Path) -> bool:
+    """Whether a file has a name that `beside` gives in a process that has ended.
+
+    On Windows, where nobody knows who lives, none is.
+    """
+    name = re.fullmatch(r"\..+\.(\d+)\.tmp", file.name)
+    return os.name == "posix" and name is not None and not host.process.lives(int(name[1]))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,25 @@ from ...settings.errors import ModelError, brief
 from ...vector.arrays import Vectors
 
 
+@dataclass(frozen=True)
+class ObjectState:
+    """The `state_dict` of an object."""
+
+    state: Any
+
+
 def pack(value: Any, tensors: Vectors) -> Any:
     """A value as JSON. Its arrays are added to `tensors` under numbers, which stand in the JSON for them.
 
     It may be made of None, numbers, texts, bytes, lists, tuples, dicts, arrays of NumPy and Flower, tensors,
-    ArrayRecords and MetricRecords. Every type is kept.
+    ArrayRecords, MetricRecords and the states of objects. Every type is kept.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
     if isinstance(value, list | tuple):
         return {type(value).__name__: [pack(each, tensors) for each in value]}
+    if isinstance(value, ObjectState):
+        return {"state": pack(value.state, tensors)}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, Tensor):
@@ -49,6 +59,8 @@ def unpack(packed: Any, tensors: Mapping[str, Tensor]) -> Any:
     if kind in ("list", "tuple"):
         values = [unpack(each, tensors) for each in content]
         return tuple(values) if kind == "tuple" else values
+    if kind == "state":
+        return ObjectState(unpack(content, tensors))
     if kind == "bytes":
         return bytes.fromhex(content)
     if kind == "tensor":

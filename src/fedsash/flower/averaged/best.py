@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from .arrays import pack, unpack
 log = logging.getLogger("flwr")
 
 Mode = Literal["min", "max"]
+
+Rounds = dict[int, MetricRecord]
 
 
 @dataclass(frozen=True)
@@ -53,23 +55,31 @@ class KeptBest:
         check(isinstance(metric, str) and mode in ("min", "max"), "Averaged.best", best, requirement)
         return cls(metric, mode)
 
-    def observe(self, round: int, records: Iterable[MetricRecord | None], served: Callable[[], ArrayRecord]) -> None:
-        """Keep the model that `served()` gives if it is the best one. Its metric is in the first of the `records` that
-        has it; a round without it passes.
+    def observe(self, round: int, evaluations: Sequence[Rounds], served: Callable[[], ArrayRecord]) -> None:
+        """Keep the model that `served()` gives if it is the best one; a round without the metric passes.
 
-        Raises `RunError` if it is not a number.
+        Numbers of two evaluations are not compared: the metric is that of the first of the `evaluations`, each a record
+        a round, that has ever had it. Raises `RunError` if it is not a number.
         """
-        filled = [record for record in records if record]
-        for record in filled:
-            if self.metric in record:
-                score = self._number(record[self.metric])
-                if self._is_better(score):
-                    self.model = BestModel(round, score, served())
+        for records in evaluations:
+            scores = {at: record[self.metric] for at, record in records.items() if self.metric in record}
+            if scores:
+                self._observe(round, scores, served)
                 return
-        if filled and self.model is None and not self._warned:
-            names = sorted({name for record in filled for name in record})
+        names = sorted({name for records in evaluations for name in records.get(round, {})})
+        if names and self.model is None and not self._warned:
             log.warning("Averaged.best: round %d has no metric %r; it has %s", round, self.metric, brief(names))
             self._warned = True
+
+    def _observe(self, round: int, scores: Mapping[int, object], served: Callable[[], ArrayRecord]) -> None:
+        """Keep the served model if it is the best one by the scores of an evaluation, by their rounds."""
+        if self.model is not None and self.model.round not in scores:
+            self.model = None  # it was the best of another evaluation
+        if round not in scores:
+            return
+        score = self._number(scores[round])
+        if self._is_better(score):
+            self.model = BestModel(round, score, served())
 
     def _number(self, value: object) -> float:
         if not isinstance(value, int | float):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from inspect import isfunction
 from types import MemberDescriptorType
 from typing import Any
@@ -15,8 +15,9 @@ from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
+from ...settings.errors import RunError, brief
 from ...vector.arrays import Vectors
-from .arrays import pack
+from .arrays import ObjectState, pack
 
 HOLDERS = np.generic | np.ndarray | Tensor | Array | ArrayRecord
 
@@ -35,11 +36,11 @@ def chain(strategy: Strategy, prefix: str = "") -> Iterator[tuple[str, Strategy]
 def remembered(strategy: Strategy, spent: bool = True) -> Memory:
     """A copy of all numbers, texts and arrays in the attributes of a strategy, and in lists and dicts of them.
 
-    An object with `state_dict` and `load_state_dict` stands for its state; without `spent`, those that account for
+    Of an object with `state_dict` and `load_state_dict` it is an `ObjectState`; without `spent`, those that account for
     privacy (with `get_privacy_spent`) are left out.
     """
     memory = {}
-    for name, value in _attributes(strategy):
+    for name, value in attributes(strategy):
         if not spent and hasattr(value, "get_privacy_spent"):
             continue
         state = _state(value)
@@ -49,25 +50,37 @@ def remembered(strategy: Strategy, spent: bool = True) -> Memory:
 
 
 def restore(strategy: Strategy, memory: Memory) -> None:
-    """Give a strategy back what it remembered. Raises `KeyError` if it has no strategy inside that the memory has."""
-    strategies = dict(chain(strategy))
-    for path, value in memory.items():
-        outer, dot, name = path.rpartition(".")
-        owner = strategies[f"{outer}{dot}"]
-        current: Any = getattr(owner, name, None)
-        if _stateful(current):
-            current.load_state_dict(copy.deepcopy(value))
-        else:
+    """Give a strategy back what it remembered.
+
+    Raises `KeyError` if it has no strategy inside that the memory has, and `RunError` if it has no object for a state.
+    Tensors stay where they are: an optimiser goes on with those that it was made of.
+    """
+    places = list(_places(strategy, memory))
+    # Of attributes that are one tensor and were several, the first one keeps it.
+    for owner, name, value in reversed(places):
+        current = getattr(owner, name, None)
+        if not isinstance(value, ObjectState):
+            setattr(owner, name, _put(value, current))
+            continue
+        if not _stateful(current):
+            kind = type(owner).__name__
+            problem = f"what is saved of {kind}.{name} is an object's state, and here it is {brief(current)}"
+            raise RunError(f"Averaged: {problem}: make the object in {kind}.__init__")
+        current.load_state_dict(copy.deepcopy(value.state))
+    for owner, name, value in places:
+        if not isinstance(value, ObjectState) and not _same(getattr(owner, name), value):
             setattr(owner, name, copy.deepcopy(value))
 
 
-def undo(strategy: Strategy, memory: Memory) -> None:
-    """Set a strategy back to what `remembered` gave without what is spent; attributes made since then are removed."""
+def undo(strategy: Strategy, memory: Memory, names: Collection[str]) -> None:
+    """Set a strategy back to what `remembered` gave without what is spent, when it had the attributes `names`.
+
+    Those made since then are removed.
+    """
     restore(strategy, memory)
-    strategies = dict(chain(strategy))
-    for path in remembered(strategy, spent=False).keys() - memory.keys():
-        outer, dot, name = path.rpartition(".")
-        delattr(strategies[f"{outer}{dot}"], name)
+    made = remembered(strategy, spent=False).keys() - names
+    for owner, name, _ in _places(strategy, dict.fromkeys(made)):
+        delattr(owner, name)
 
 
 def changed(memory: Memory, before: Memory) -> Memory:
@@ -83,7 +96,7 @@ def unsaved(settings: Memory, saved: Memory) -> Memory:
 def unknown(strategy: Strategy) -> list[str]:
     """The names of the attributes whose values can't be saved. Functions and strategies inside do not count."""
     names = []
-    for name, value in _attributes(strategy):
+    for name, value in attributes(strategy):
         if _plain(_state(value)):
             continue
         if _stateful(value) or not (isinstance(value, Strategy) or _function(value)):
@@ -91,11 +104,19 @@ def unknown(strategy: Strategy) -> list[str]:
     return names
 
 
-def _attributes(strategy: Strategy) -> Iterator[tuple[str, Any]]:
+def attributes(strategy: Strategy) -> Iterator[tuple[str, Any]]:
     """The attributes of a strategy and of those inside it, by their names in a `Memory`."""
     for prefix, each in chain(strategy):
         for name, value in _vars(each).items():
             yield f"{prefix}{name}", value
+
+
+def _places(strategy: Strategy, memory: Memory) -> Iterator[tuple[Any, str, Any]]:
+    """The strategy that has each attribute of a memory, the attribute's name there, and its value in the memory."""
+    strategies = dict(chain(strategy))
+    for path, value in memory.items():
+        outer, dot, name = path.rpartition(".")
+        yield strategies[f"{outer}{dot}"], name, value
 
 
 def _vars(thing: Any) -> dict[str, Any]:
@@ -118,12 +139,31 @@ def _function(value: Any) -> bool:
 def _state(value: Any) -> Any:
     """What is saved of a value: its `state_dict`, if it has one that can be loaded again, else the value."""
     if _stateful(value):
-        return value.state_dict()
+        return ObjectState(value.state_dict())
     return value
 
 
 def _stateful(value: Any) -> bool:
     return not isinstance(value, type) and hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def _put(value: Any, current: Any) -> Any:
+    """A copy of a value, in the tensors of the `current` one where they have its shapes and types."""
+    if isinstance(value, Tensor) and isinstance(current, Tensor) and _fits(value, current):
+        with torch.no_grad():
+            current.copy_(value)
+        return current
+    if type(value) is type(current) and type(value) in (list, tuple) and len(value) == len(current):
+        return type(value)(map(_put, value, current))
+    if type(value) is type(current) and type(value) in (dict, OrderedDict):
+        return type(value)((name, _put(each, current.get(name))) for name, each in value.items())
+    return copy.deepcopy(value)
+
+
+def _fits(value: Tensor, current: Tensor) -> bool:
+    """Whether a value can be written into a tensor, which remains what it is."""
+    is_writable = current.is_leaf and current.is_contiguous() and not current.is_inference()
+    return is_writable and (current.shape, current.dtype) == (value.shape, value.dtype)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -144,6 +184,8 @@ def _plain(value: Any) -> bool:
         return all(_plain(key) and _plain(each) for key, each in value.items())
     if type(value) in (list, tuple):
         return all(map(_plain, value))
+    if isinstance(value, ObjectState):
+        return _plain(value.state)
     if isinstance(value, np.ndarray | np.generic):
         return not value.dtype.hasobject
     if isinstance(value, Tensor):

@@ -21,7 +21,7 @@ from ...settings.fingerprint import fingerprint
 from ...system.lock import locked
 from ...system.paths import check_folder
 from .best import BestModel, KeptBest, Mode
-from .memory import Memory, chain, changed, remembered, restore, undo, unknown, unsaved
+from .memory import Memory, attributes, chain, changed, remembered, restore, undo, unknown, unsaved
 from .training_state import TrainingState
 
 log = logging.getLogger("flwr")
@@ -59,8 +59,8 @@ class Averaged(Strategy):  # type: ignore[misc]
     are spectral norm's vectors by PyTorch's names of them, whose means have not the length 1.
 
     `best = ("accuracy", "max")` keeps the best served model by that metric, or with "min" by the smallest one; it is
-    `best_model`. The metric is that of `evaluate_fn`, or else of the clients' evaluation. The initial model does not
-    count, of equal ones the earliest is kept, and one whose metric is NaN never is.
+    `best_model`. The metric is that of `evaluate_fn`, or of the clients' evaluation if it never gives it. The initial
+    model does not count, of equal ones the earliest is kept, and one whose metric is NaN never is.
 
     A round without a model, or with one that is not finite, passes: nothing of it enters an average, and clients
     receive the last good model again. After one that is not finite, the strategy's attributes are those before it.
@@ -103,6 +103,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         self.folder = None if folder is None else Path(folder)
         self._state: TrainingState | None = None
         self._settings: Memory = {}
+        self._unknown: set[str] = set()
         # The records that Flower passes on from round to round, and what the caller has written into them.
         self._configs: dict[str, tuple[ConfigRecord, Memory]] = {}
         # The strategy's own methods, while this object's methods stand in their place.
@@ -188,6 +189,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         state = self._running()
         round = self._before + server_round
         memory = remembered(self.strategy, spent=False)  # privacy is spent even if the round is left out
+        names = {name for name, _ in attributes(self.strategy)}
         model, metrics = self._hooks.aggregate_train(round, replies)
         state.note("train_metrics_clientapp", round, metrics)
         if model is None:
@@ -196,7 +198,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         if not fault:
             return state.value(self.serve), metrics
         log.warning("round %d: %s; the round is left out", round, fault)
-        undo(self.strategy, memory)
+        undo(self.strategy, memory, names)
         return None, metrics
 
     def configure_evaluate(
@@ -237,8 +239,7 @@ class Averaged(Strategy):  # type: ignore[misc]
 
     def _take_up(self, state: TrainingState, folder: Path) -> None:
         """Fill the state, the strategy's attributes and the records with what the folder has, if it has any."""
-        if names := unknown(self.strategy):
-            log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(names))
+        self._warn_of_unknown()
         memory, configs, notes = state.load(folder, self._fingerprint(state))
         restore(self.strategy, memory)
         self._settings = unsaved(self._settings, memory)
@@ -251,6 +252,13 @@ class Averaged(Strategy):  # type: ignore[misc]
         if state.round:
             log.info("Averaged: goes on after round %d, from %s", state.round, folder)
 
+    def _warn_of_unknown(self) -> None:
+        """Name the attributes that can't be saved, each once."""
+        names = [name for name in unknown(self.strategy) if name not in self._unknown]
+        self._unknown.update(names)
+        if names:
+            log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(names))
+
     def _close(self) -> None:
         """Count the open round as finished, and save the state after it."""
         state = self._running()
@@ -258,6 +266,7 @@ class Averaged(Strategy):  # type: ignore[misc]
             return
         state.close(self._open, self.serve)
         if self.folder is not None:
+            self._warn_of_unknown()
             memory = changed(remembered(self.strategy), self._settings)
             configs = {name: changed(dict(config), settings) for name, (config, settings) in self._configs.items()}
             state.save(self.folder, self._fingerprint(state), memory, configs)

@@ -17,15 +17,13 @@ from ...averages.lent import check_fits
 from ...vector import saved
 from ...vector.arrays import Vectors
 from .arrays import ArrayLayout, check_finite, pack, unpack
-from .best import KeptBest
+from .best import KeptBest, Rounds
 from .memory import Memory
 from .model_averages import ModelAverages
 
-FORMAT = 2
+FORMAT = 3
 METRICS = tuple(field.name for field in fields(Result) if field.name != "arrays")
 """The names of the metrics of a `Result`, each a record a round."""
-
-Rounds = dict[int, MetricRecord]
 
 
 class TrainingState:
@@ -83,8 +81,8 @@ class TrainingState:
         """Count the round as finished, and keep the model that is `served` if it is the best one."""
         self.round = round
         if self.best is not None:
-            by_server = self.metrics["evaluate_metrics_serverapp"].get(round)
-            by_clients = self.metrics["evaluate_metrics_clientapp"].get(round)
+            by_server = self.metrics["evaluate_metrics_serverapp"]
+            by_clients = self.metrics["evaluate_metrics_clientapp"]
             self.best.observe(round, [by_server, by_clients], partial(self.value, served))
 
     def save(self, folder: Path, about: Mapping[str, str], memory: Memory, configs: Memory) -> None:

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash.client import LocalTraining, steps
+from fedsash.client import LocalTraining, Optimiser, steps
 from fedsash.methods import FedAvg, Method, Step
+from fedsash.methods.base import Scalar
+from fedsash.vector.arrays import Vectors
 from fedsash.vector.sharing import Personal
 from support.by_default import rotated
 from support.worlds import ENGINES, after, federation
@@ -52,3 +54,20 @@ def test_no_step_is_made_for_fedavg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not made
     after(federation(method=PlainGradient()), 1)
     assert made
+
+
+@dataclass(frozen=True)
+class UnitSteps(Optimiser):
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
+        w.sub_(lr * g / g.norm(dim=1, keepdim=True))
+
+
+OF_ONES_OWN: dict[str, dict[str, Any]] = {
+    "optimiser": {"local": LocalTraining(lr=0.1, batch=5, steps=3, optimiser=UnitSteps())},
+}
+
+
+@pytest.mark.parametrize("name", OF_ONES_OWN)
+def test_code_of_ones_own_does_the_same_to_stacked_clients_of_unequal_steps_as_to_each_alone(name: str) -> None:
+    one, stacked = (after(federation(engine=ENGINES[e], **OF_ONES_OWN[name]), 2) for e in ("sequential", "vectorised"))
+    torch.testing.assert_close(stacked.w, one.w, rtol=0, atol=1e-12)

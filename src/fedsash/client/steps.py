@@ -212,10 +212,12 @@ class LocalSteps:
         self._has_after = "after_step" in method.overridden
         # Other methods would never look at a step.
         self._makes_steps = has_direction or self._has_after
+        own_optimiser = not is_of_library(local.optimiser)
         # Each tensor of a plain gradient moves by itself: to join them into one vector would be a copy in every step.
-        self._in_pieces = not has_direction and local.clip is None and moves is None
+        # An optimiser of the user's own may take the norm of a whole direction.
+        self._in_pieces = not has_direction and local.clip is None and moves is None and not own_optimiser
         self._optimiser_advance: Advance = local.optimiser.advance
-        if not is_of_library(local.optimiser):
+        if own_optimiser:
             self._optimiser_advance = self._checked_advance
         self._advance = self._optimiser_advance
         if local.clip is not None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsash.client import LocalTraining, Optimiser, steps
-from fedsash.methods import FedAvg, Method, Step
+from fedsash.methods import FedAvg, LocalRun, Method, Step, Upload
 from fedsash.methods.base import Scalar
 from fedsash.vector.arrays import Vectors
 from fedsash.vector.sharing import Personal
@@ -56,6 +56,32 @@ def test_no_step_is_made_for_fedavg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made
 
 
+class Unit(Method):
+    """Follows the gradient's direction alone, also where there is no sample and so no gradient."""
+
+    def direction(self, step: Step) -> Tensor:
+        g = step.grad(step.w)
+        return g / g.norm(dim=1, keepdim=True)
+
+
+class Shrinking(Method):
+    def after_step(self, step: Step) -> None:
+        step.w.mul_(0.9)
+
+
+class OfPath(Method):
+    """Uploads the mean distance of all models on a client's way."""
+
+    def round_state(self, local: LocalRun) -> Vectors:
+        return {"sum": torch.zeros_like(local.w)}
+
+    def after_step(self, step: Step) -> None:
+        step.round_state["sum"] += step.w - step.sent
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.round_state["sum"] / local.steps}, {}
+
+
 @dataclass(frozen=True)
 class UnitSteps(Optimiser):
     def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
@@ -63,7 +89,14 @@ class UnitSteps(Optimiser):
 
 
 OF_ONES_OWN: dict[str, dict[str, Any]] = {
-    "optimiser": {"local": LocalTraining(lr=0.1, batch=5, steps=3, optimiser=UnitSteps())},
+    "direction": {"method": Unit()},
+    "model after a step": {"method": Shrinking()},
+    "vector of the round": {"method": OfPath()},
+    "optimiser": {"local": LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=UnitSteps())},
+    "optimiser and personal part": {
+        "local": LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=UnitSteps()),
+        "personal": Personal("classifier", alone=1),
+    },
 }
 
 

@@ -21,6 +21,7 @@ from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
 from ..evaluation.first_batch import last_linear, tried
 from ..methods import Aggregation, FedAvg, Method, WeightedMean
 from ..methods.base import Effort
+from ..methods.rules import check_guard
 from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
 from ..vector.arrays import Ints, check_tensors
@@ -65,7 +66,11 @@ class Training:
     sample: tuple[Ints, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a method that `needs_classes` where the last linear layer does not give them."""
+        """Refuse a guard that gives no positions.
+
+        Refuse a method that `needs_classes` where the last linear layer does not give them.
+        """
+        check_guard(self.aggregation)
         if not self.method.needs_classes:
             return
         name = type(self.method).__name__

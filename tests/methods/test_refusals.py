@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedsash.averages import Window
-from fedsash.methods import Private, WeightedMean
+from fedsash.methods import Method, Private, WeightedMean
 from fedsash.methods.rules import Surroundings
 from fedsash.methods.sampling import Uniform, Weighted
 from fedsash.server.broadcast import Broadcast
@@ -61,6 +61,16 @@ def test_a_guard_that_answers_with_a_mask_is_refused_since_it_must_list_position
 def test_a_guard_may_list_positions_of_numpy() -> None:
     positions = Guarded(guard=lambda norms: list(np.flatnonzero(norms < 1e6)))
     assert torch.equal(after(federation(aggregation=positions), 1).w, after(federation(), 1).w)
+
+
+@dataclass(frozen=True)
+class Misspelt(Method):
+    weighting: str = "unifrom"  # type: ignore[assignment]
+
+
+def test_a_weighting_of_a_looser_type_is_checked_all_the_same() -> None:
+    with pytest.raises(SettingError, match=r"^Misspelt\.weighting = 'unifrom': must be 'samples' or 'uniform'$"):
+        federation(method=Misspelt())
 
 
 @pytest.mark.parametrize(("away", "line"), [(1, ""), (2, "only 2 uploads can be used, of at least 3")])

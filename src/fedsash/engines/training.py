@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from ..data.inputs import ModelInput, call, each
 from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
 from ..evaluation.first_batch import last_linear, tried
 from ..methods import Aggregation, FedAvg, Method, WeightedMean
-from ..methods.base import Effort
+from ..methods.base import Effort, Weighting
 from ..methods.rules import check_guard
 from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
@@ -66,10 +66,13 @@ class Training:
     sample: tuple[Ints, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a guard that gives no positions.
+        """Refuse a `weighting` that there is not, and a guard that gives no positions.
 
         Refuse a method that `needs_classes` where the last linear layer does not give them.
         """
+        weighting = self.method.weighting
+        requirement = "must be 'samples' or 'uniform'"
+        check(weighting in get_args(Weighting), f"{type(self.method).__name__}.weighting", weighting, requirement)
         check_guard(self.aggregation)
         if not self.method.needs_classes:
             return

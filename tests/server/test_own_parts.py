@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -136,11 +137,29 @@ class OfLargeClients(FedAvg):
         return uploads, {}
 
 
+class DerivesOfLargeClients(WeightedMean):
+    """Only of clients that pass over more than 20 samples it sums a second vector, too."""
+
+    def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
+        if effort.samples.min() > 20:
+            upload["large"] = upload["delta"]
+        return upload
+
+
 @pytest.mark.parametrize("engine", [SEQUENTIAL, WORKERS, Cluster(pieces=len(SIZES))], ids=["alone", "workers", "sums"])
-def test_an_upload_of_some_clients_of_a_round_is_refused_since_its_mean_is_over_all(engine: Engine) -> None:
-    line = r"OfLargeClients\.upload = .*: must have the same names for all clients of a round"
+@pytest.mark.parametrize(
+    ("part", "place"),
+    [
+        ({"method": OfLargeClients()}, "OfLargeClients.upload"),
+        ({"aggregation": DerivesOfLargeClients()}, "DerivesOfLargeClients.derive"),
+    ],
+)
+def test_a_vector_of_some_clients_of_a_round_is_refused_since_its_mean_is_over_all(
+    engine: Engine, part: dict[str, Any], place: str
+) -> None:
+    line = f"{re.escape(place)} = .*: must have the same names for all clients of a round"
     with pytest.raises(SettingError, match=line):
-        after(federation(engine=engine, method=OfLargeClients(), sampling=Uniform(len(SIZES))), 1)
+        after(federation(engine=engine, sampling=Uniform(len(SIZES)), **part), 1)
 
 
 class UploadsItsState(FedAvg):

@@ -275,6 +275,27 @@ def test_ones_own_that_draws_a_client_twice_is_refused() -> None:
 
 
 @dataclass(frozen=True)
+class Present(Sampling):
+    """Asks everybody; who answers is said in a form of one's own."""
+
+    form: Callable[[Any], Any]
+
+    def draw(self, round: int, sizes: Any, seed: int) -> Any:
+        return np.arange(len(sizes))
+
+    def answers(self, round: int, ids: Any, sizes: Any, seed: int) -> Any:
+        return self.form(ids % 2 == 1)
+
+
+def test_who_answers_is_said_by_a_mask_and_numbers_are_refused_since_they_would_pick_clients() -> None:
+    assert Present(np.ndarray.tolist).clients(0, equal_sizes(4), seed=0).tolist() == [1, 3]
+    assert Present(np.ndarray.tolist).clients(0, equal_sizes(0), seed=0).tolist() == []
+    line = r"^Present\.answers: mask of round 1 = \[0, 1, 0, 1\]: must be True or False for each of the 4 ids$"
+    with pytest.raises(ValueError, match=line):
+        Present(lambda mask: mask.astype(int)).clients(0, equal_sizes(4), seed=0)
+
+
+@dataclass(frozen=True)
 class Remembers(Sampling):
     """Draws at random and remembers what."""
 

@@ -119,7 +119,12 @@ class Sampling(Setting):
         """The clients of each of the first `FIRST` rounds, without empty ones; client 0 if all are empty."""
         first: list[Ints] = []
         for round in range(FIRST):
-            ids = self.clients(round, sizes, seed)
+            try:
+                ids = self.clients(round, sizes, seed)
+            except LookupError:  # a plan of one's own has no more rounds
+                if round == 0:
+                    raise
+                break
             if len(ids):
                 first.append(ids)
         return tuple(first) or (np.arange(1),)

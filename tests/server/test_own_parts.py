@@ -17,6 +17,7 @@ from fedsash import Federation, LocalTraining
 from fedsash.client.optimisers import Adam
 from fedsash.engines.base import Engine
 from fedsash.engines.like import upload_like
+from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.methods import Aggregation, FedAvg, LocalRun, Upload, WeightedMean
 from fedsash.methods.base import Effort
 from fedsash.methods.sampling import Function, Uniform
@@ -27,7 +28,7 @@ from fedsash.vector.arrays import Floats, Ints, Vectors
 from fedsash.vector.spaces import CommonPart, ServerState
 from support.by_default import rotated
 from support.executors import Cluster
-from support.worlds import ENGINES, SEQUENTIAL, SIZES, VECTORISED, WORKERS, after, federation
+from support.worlds import ENGINES, SEQUENTIAL, SIZES, VECTORISED, WORKERS, after, data, federation
 
 
 @dataclass(frozen=True)
@@ -245,6 +246,27 @@ class Undefined(Schedule):
 def test_a_rate_that_is_not_a_number_is_refused_as_such() -> None:
     with pytest.raises(SettingError, match=r"^LocalTraining\.lr = nan: must be"):
         federation(local=LocalTraining(lr=0.1, batch=4, schedule=Undefined()))
+
+
+@dataclass(frozen=True)
+class OneByOne(Schedule):
+    """The rate of each round."""
+
+    rates: tuple[float, ...]
+
+    def lr(self, t: int, lr: float) -> float:
+        return self.rates[t]
+
+
+@pytest.mark.parametrize("engine", rotated(["workers", "sequential"], turns=1))
+def test_an_evaluation_after_the_last_round_needs_no_rate_of_a_round_that_there_is_not(engine: str) -> None:
+    local = LocalTraining(batch=4, schedule=OneByOne((0.2, 0.1)))
+    evaluation = Evaluation(clients=True, held_out=0.25, fine_tuning=FineTuning(epochs=1))
+    with federation(engine=ENGINES[engine], local=local, evaluation=evaluation, data=data((8,) * 4)) as world:
+        state = world.start()
+        for _ in range(2):
+            state, _ = world.round(state)
+        assert world.evaluate(state)
 
 
 def test_a_range_of_epochs_goes_with_a_schedule() -> None:

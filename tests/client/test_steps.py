@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash.client import LocalTraining, steps
-from fedsash.methods import FedAvg, Method, Step
+from fedsash.client import LocalTraining, Optimiser, steps
+from fedsash.methods import FedAvg, LocalRun, Method, Step, Upload
+from fedsash.methods.base import Scalar
+from fedsash.vector.arrays import Vectors
 from fedsash.vector.sharing import Personal
 from support.by_default import rotated
 from support.worlds import ENGINES, after, federation
@@ -52,3 +54,53 @@ def test_no_step_is_made_for_fedavg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not made
     after(federation(method=PlainGradient()), 1)
     assert made
+
+
+class Unit(Method):
+    """Follows the gradient's direction alone, also where there is no sample and so no gradient."""
+
+    def direction(self, step: Step) -> Tensor:
+        g = step.grad(step.w)
+        return g / g.norm(dim=1, keepdim=True)
+
+
+class Shrinking(Method):
+    def after_step(self, step: Step) -> None:
+        step.w.mul_(0.9)
+
+
+class OfPath(Method):
+    """Uploads the mean distance of all models on a client's way."""
+
+    def round_state(self, local: LocalRun) -> Vectors:
+        return {"sum": torch.zeros_like(local.w)}
+
+    def after_step(self, step: Step) -> None:
+        step.round_state["sum"] += step.w - step.sent
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.round_state["sum"] / local.steps}, {}
+
+
+@dataclass(frozen=True)
+class UnitSteps(Optimiser):
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
+        w.sub_(lr * g / g.norm(dim=1, keepdim=True))
+
+
+OF_ONES_OWN: dict[str, dict[str, Any]] = {
+    "direction": {"method": Unit()},
+    "model after a step": {"method": Shrinking()},
+    "vector of the round": {"method": OfPath()},
+    "optimiser": {"local": LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=UnitSteps())},
+    "optimiser and personal part": {
+        "local": LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=UnitSteps()),
+        "personal": Personal("classifier", alone=1),
+    },
+}
+
+
+@pytest.mark.parametrize("name", OF_ONES_OWN)
+def test_code_of_ones_own_does_the_same_to_stacked_clients_of_unequal_steps_as_to_each_alone(name: str) -> None:
+    one, stacked = (after(federation(engine=ENGINES[e], **OF_ONES_OWN[name]), 2) for e in ("sequential", "vectorised"))
+    torch.testing.assert_close(stacked.w, one.w, rtol=0, atol=1e-12)

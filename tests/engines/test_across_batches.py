@@ -11,9 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsash import LocalEngine, LocalTraining
-from fedsash.methods import MimeLite
+from fedsash.methods import Method, MimeLite
 from fedsash.settings.errors import SettingError
 from fedsash.testing.worlds import SEQUENTIAL, VECTORISED, small_data
+from fedsash.vector.arrays import Vectors
+from fedsash.vector.layout import Layout
 from support.by_default import some
 from support.worlds import after, federation
 
@@ -60,12 +62,23 @@ def to_centre(output: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(output, y, reduction="none") + (output - centres).square().sum(1)
 
 
+class Short(Method):
+    """Adds the mean square of the features, over all samples of a batch and whatever their weights."""
+
+    def objective(self, features: Tensor, y: Tensor, weights: Tensor, server_state: Vectors) -> Tensor:
+        return server_state["strength"] * features.square().sum(-1).mean()
+
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
+        return {"strength": w.new_ones(())}
+
+
 ACROSS: dict[str, dict[str, Any]] = {
     "a loss": {"loss": contrastive},
     "a layer": {"model": Centred(4, 3).double()},
     "a gradient": {"model": Scaled().double()},
     "a maximum": {"model": DynamicRange(4, 3).double()},
     "a mean of each class": {"loss": to_centre},
+    "a method's objective": {"method": Short()},
 }
 
 

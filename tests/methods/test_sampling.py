@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedsash import LocalTraining
 from fedsash.methods.sampling import SAMPLINGS, FixedClients, Function, Poisson, Sampling, Uniform, Weighted
+from fedsash.methods.schedules import Schedule
 from fedsash.testing import check_sampling
+from support.worlds import after, federation
 
 seeds = st.integers(0, 2**40)
 rounds = st.integers(0, 10**6)
@@ -272,6 +275,49 @@ def test_ones_own_may_draw_a_list_in_any_order() -> None:
 def test_ones_own_that_draws_a_client_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Listed\.draw: answer in round 1 = \[0, 0\]: must hold distinct client ids"):
         Listed((0, 0)).clients(0, equal_sizes(6), seed=0)
+
+
+@dataclass(frozen=True)
+class Present(Sampling):
+    """Asks everybody; who answers is said in a form of one's own."""
+
+    form: Callable[[Any], Any]
+
+    def draw(self, round: int, sizes: Any, seed: int) -> Any:
+        return np.arange(len(sizes))
+
+    def answers(self, round: int, ids: Any, sizes: Any, seed: int) -> Any:
+        return self.form(ids % 2 == 1)
+
+
+def test_who_answers_is_said_by_a_mask_and_numbers_are_refused_since_they_would_pick_clients() -> None:
+    assert Present(np.ndarray.tolist).clients(0, equal_sizes(4), seed=0).tolist() == [1, 3]
+    assert Present(np.ndarray.tolist).clients(0, equal_sizes(0), seed=0).tolist() == []
+    line = r"^Present\.answers: mask of round 1 = \[0, 1, 0, 1\]: must be True or False for each of the 4 ids$"
+    with pytest.raises(ValueError, match=line):
+        Present(lambda mask: mask.astype(int)).clients(0, equal_sizes(4), seed=0)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_plan_of_ones_own_may_have_few_rounds(rounds: int) -> None:
+    def planned(round: int, sizes: Any, seed: int) -> Any:
+        return [[0, 1], [2], [0, 3]][:rounds][round]
+
+    world = federation(sampling=Function(planned), local=LocalTraining(schedule=Listing((0.1, 0.2, 0.3)[:rounds])))
+    assert [ids.tolist() for ids in world.training().sample] == [[0, 1], [2], [0, 3]][:rounds]
+    after(world, rounds)
+    with pytest.raises(IndexError):
+        Function(lambda round, sizes, seed: [][round]).first(equal_sizes(4), seed=0)
+
+
+@dataclass(frozen=True)
+class Listing(Schedule):
+    """The rate of each round."""
+
+    rates: tuple[float, ...]
+
+    def lr(self, t: int, lr: float) -> float:
+        return self.rates[t]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,7 @@ from fedsash import Federation, LocalTraining
 from fedsash.client.optimisers import Adam
 from fedsash.engines.base import Engine
 from fedsash.engines.like import upload_like
+from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.methods import Aggregation, FedAvg, LocalRun, Upload, WeightedMean
 from fedsash.methods.base import Effort
 from fedsash.methods.sampling import Function, Uniform
@@ -26,7 +28,7 @@ from fedsash.vector.arrays import Floats, Ints, Vectors
 from fedsash.vector.spaces import CommonPart, ServerState
 from support.by_default import rotated
 from support.executors import Cluster
-from support.worlds import ENGINES, SEQUENTIAL, SIZES, VECTORISED, WORKERS, after, federation
+from support.worlds import ENGINES, SEQUENTIAL, SIZES, VECTORISED, WORKERS, after, data, federation
 
 
 @dataclass(frozen=True)
@@ -136,11 +138,29 @@ class OfLargeClients(FedAvg):
         return uploads, {}
 
 
+class DerivesOfLargeClients(WeightedMean):
+    """Only of clients that pass over more than 20 samples it sums a second vector, too."""
+
+    def derive(self, upload: Upload, effort: Effort, memory: Vectors) -> Upload:
+        if effort.samples.min() > 20:
+            upload["large"] = upload["delta"]
+        return upload
+
+
 @pytest.mark.parametrize("engine", [SEQUENTIAL, WORKERS, Cluster(pieces=len(SIZES))], ids=["alone", "workers", "sums"])
-def test_an_upload_of_some_clients_of_a_round_is_refused_since_its_mean_is_over_all(engine: Engine) -> None:
-    line = r"OfLargeClients\.upload = .*: must have the same names for all clients of a round"
+@pytest.mark.parametrize(
+    ("part", "place"),
+    [
+        ({"method": OfLargeClients()}, "OfLargeClients.upload"),
+        ({"aggregation": DerivesOfLargeClients()}, "DerivesOfLargeClients.derive"),
+    ],
+)
+def test_a_vector_of_some_clients_of_a_round_is_refused_since_its_mean_is_over_all(
+    engine: Engine, part: dict[str, Any], place: str
+) -> None:
+    line = f"{re.escape(place)} = .*: must have the same names for all clients of a round"
     with pytest.raises(SettingError, match=line):
-        after(federation(engine=engine, method=OfLargeClients(), sampling=Uniform(len(SIZES))), 1)
+        after(federation(engine=engine, sampling=Uniform(len(SIZES)), **part), 1)
 
 
 class UploadsItsState(FedAvg):
@@ -226,6 +246,27 @@ class Undefined(Schedule):
 def test_a_rate_that_is_not_a_number_is_refused_as_such() -> None:
     with pytest.raises(SettingError, match=r"^LocalTraining\.lr = nan: must be"):
         federation(local=LocalTraining(lr=0.1, batch=4, schedule=Undefined()))
+
+
+@dataclass(frozen=True)
+class OneByOne(Schedule):
+    """The rate of each round."""
+
+    rates: tuple[float, ...]
+
+    def lr(self, t: int, lr: float) -> float:
+        return self.rates[t]
+
+
+@pytest.mark.parametrize("engine", rotated(["workers", "sequential"], turns=1))
+def test_an_evaluation_after_the_last_round_needs_no_rate_of_a_round_that_there_is_not(engine: str) -> None:
+    local = LocalTraining(batch=4, schedule=OneByOne((0.2, 0.1)))
+    evaluation = Evaluation(clients=True, held_out=0.25, fine_tuning=FineTuning(epochs=1))
+    with federation(engine=ENGINES[engine], local=local, evaluation=evaluation, data=data((8,) * 4)) as world:
+        state = world.start()
+        for _ in range(2):
+            state, _ = world.round(state)
+        assert world.evaluate(state)
 
 
 def test_a_range_of_epochs_goes_with_a_schedule() -> None:

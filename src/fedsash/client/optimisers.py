@@ -37,9 +37,9 @@ class Optimiser(Setting):
     def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
         """Move `w` `[C, D]` and its moments by one step along `g` `[C, D]`, in place.
 
-        `lr` and `n` are numbers for a single client and `[C, 1]` for several. Where `lr` is 0, w does not move. Any
-        part of the vectors may be given instead, such as those of one parameter. `n` is 1 unless the steps are
-        `counted`.
+        `lr` and `n` are numbers for a single client and `[C, 1]` for several. Where `lr` is 0, w does not move. If a
+        personal part trains by itself, the vectors are those of the entries that move; optimisers of the library are
+        also given those of one parameter. `n` is 1 unless the steps are `counted`.
         """
         raise NotImplementedError
 

@@ -212,16 +212,22 @@ class LocalSteps:
         self._has_after = "after_step" in method.overridden
         # Other methods would never look at a step.
         self._makes_steps = has_direction or self._has_after
+        own_optimiser = not is_of_library(local.optimiser)
+        own_method = self._makes_steps and not is_of_library(method)
         # Each tensor of a plain gradient moves by itself: to join them into one vector would be a copy in every step.
-        self._in_pieces = not has_direction and local.clip is None and moves is None
+        # An optimiser of the user's own may take the norm of a whole direction.
+        self._in_pieces = not has_direction and local.clip is None and moves is None and not own_optimiser
         self._optimiser_advance: Advance = local.optimiser.advance
-        if not is_of_library(local.optimiser):
+        if own_optimiser:
             self._optimiser_advance = self._checked_advance
         self._advance = self._optimiser_advance
         if local.clip is not None:
             self._advance = self._clipped_advance
-        # Padded steps are without a gradient, but would change moments that last beyond the round.
-        self._freezes = local.keep_moments and not gradient.one
+        # Padded steps are without a gradient, but would change moments that last beyond the round, and whatever code of
+        # the user's own moves: it need not know of them.
+        self._keep_moments = local.keep_moments
+        self._watches = own_method or own_optimiser
+        self._holds = (self._keep_moments or self._watches) and not gradient.one
 
     def __call__(self, inputs: StepInputs) -> None:
         """Take all the steps, in place."""
@@ -257,9 +263,9 @@ class LocalSteps:
             n: Scalar = 1
             if numbers is not None:
                 n = numbers[k]
-            before: Vectors = {}
-            if self._freezes:
-                before = {name: rows.clone() for name, rows in moments.items()}
+            before: list[Tensor] = []
+            if self._holds:
+                before = [rows.clone() for rows in self._held(moving, moments, inputs.round_state)]
             step = None
             if self._makes_steps:
                 step = self._step(inputs, batch, lr, seen)
@@ -271,8 +277,23 @@ class LocalSteps:
                 self._advance(part, moments_of_part, direction, lr, n)
             if step is not None and self._has_after:
                 self._method.after_step(step)
-            for name, old in before.items():  # a client without steps left, hence without a first sample, keeps them
-                moments[name].copy_(torch.where(batch.weights[:, :1] > 0, moments[name], old))
+            if self._holds:
+                has_sample = batch.weights[:, 0] > 0  # a client without steps left has no first one
+                after = self._held(moving, moments, inputs.round_state)
+                for new, old in zip(after, before, strict=False):  # a hook may have added a vector
+                    of_client = has_sample.view(-1, *[1] * (new.dim() - 1))
+                    new.copy_(torch.where(of_client, new, old))
+
+    def _held(self, moving: Tensor, moments: Vectors, round_state: Vectors) -> list[Tensor]:
+        """What a client without steps left keeps, `[C, ...]` each: kept moments, and what code of the user's own may
+        move."""
+        held: list[Tensor] = []
+        if self._keep_moments:
+            held += moments.values()
+        if self._watches:
+            held.append(moving)
+            held += [rows for rows in round_state.values() if rows.shape[:1] == moving.shape[:1]]
+        return held
 
     def _batch(self, draws: Draws, k: int, augment: bool) -> Batch:
         """Gather, augment and prepare the samples of step k."""

@@ -21,7 +21,7 @@ from ..vector.sharing import Sharing
 from ..vector.spaces import ClientState, Uploaded, WholeModel
 from .evaluator import ClientEvaluator
 from .memory import ClientMemory, ClientStateParts
-from .messages import Job, Reply, Request, largest_norms
+from .messages import SCORES, Job, Reply, Request, largest_norms
 from .plan import Batches, BatchPlan, RoundPlan, RoundPlans, column, whole_passes
 from .settings import LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs, Steps
@@ -228,6 +228,15 @@ class Trainer:
     def plan(self, request: Request) -> RoundPlan:
         """How much the clients of a request train, or would train."""
         return self._plans.of(request, self.batches.sizes_of(request.ids))
+
+    def costs(self, request: Request) -> Ints:
+        """How long each client of a request takes, `[C]`, beside the others: its steps, or its samples to be scored.
+
+        An evaluation follows the last round, for which there may be no learning rate.
+        """
+        if request.job in SCORES:
+            return self.batches.sizes_of(request.ids)
+        return self.plan(request).all_steps
 
     def effort(self, request: Request) -> Effort:
         """The effort of the clients of a request; zero unless it asks for training."""

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -20,7 +20,8 @@ from ..data.inputs import ModelInput, call, each
 from ..evaluation import FineTuning, Goal, Scorer, SplitsOf
 from ..evaluation.first_batch import last_linear, tried
 from ..methods import Aggregation, FedAvg, Method, WeightedMean
-from ..methods.base import Effort
+from ..methods.base import Effort, Weighting
+from ..methods.rules import check_guard
 from ..settings.errors import SettingError, check, one_line
 from ..tasks import Classification
 from ..vector.arrays import Ints, check_tensors
@@ -65,7 +66,14 @@ class Training:
     sample: tuple[Ints, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a method that `needs_classes` where the last linear layer does not give them."""
+        """Refuse a `weighting` that there is not, and a guard that gives no positions.
+
+        Refuse a method that `needs_classes` where the last linear layer does not give them.
+        """
+        weighting = self.method.weighting
+        requirement = "must be 'samples' or 'uniform'"
+        check(weighting in get_args(Weighting), f"{type(self.method).__name__}.weighting", weighting, requirement)
+        check_guard(self.aggregation)
         if not self.method.needs_classes:
             return
         name = type(self.method).__name__
@@ -248,11 +256,15 @@ class ClientWork:
         layout = t.sharing.layout
         samples = self.data.train
         w = layout.flatten(t.module)[: layout.trained].unsqueeze(0)
+        server_state = Download({})
+        if "objective" in t.method.overridden:  # nothing else of the gradient needs it
+            request, _ = self.first(self.trainer(), self.numbers[:1])
+            server_state = request.server_state
         gradient = Stacked(
             module=t.module,
             layout=layout,
             loss=t.goal.loss,
-            method=FedAvg(),
+            method=t.method,
             memory_format="contiguous",
             precision="full",
             dropout=self.draws_dropout,
@@ -270,7 +282,7 @@ class ClientWork:
                 weights=weights.unsqueeze(0),
                 keys=torch.zeros(1, dtype=torch.int64, device=w.device),
             )
-            return gradient(w, batch, {})
+            return gradient(w, batch, server_state)
 
         def differ(one: Tensor, other: Tensor) -> bool:
             rounding = torch.finfo(w.dtype).eps ** 0.5 * one.norm()

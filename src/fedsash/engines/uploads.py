@@ -14,6 +14,7 @@ from ..client.messages import Collector, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
 from ..methods.rules import Aggregation
 from ..settings.errors import RunError, SettingError
+from ..settings.hooks import is_of_library
 from ..vector.arrays import Floats, Ints, Objects, Vectors, check_rows, equal_parts, joined
 from ..vector.randomness import Watch
 from ..vector.spaces import ClientState, MeanUpload
@@ -50,11 +51,15 @@ class Uploads:
         self.updates: list[Tensor] = []
         self.rule = rule
         self._method = method
-        self._names: set[str] | None = None  # unknown before the first upload
+        self._names: dict[str, set[str]] = {}  # of each hook's vectors, as the first clients have them
         self._no_draws = no_draws
         self._memory = request.aggregation
-        self._derives = request.job != "probe"
-        self._keeps_updates = rule.keeps_updates and self._derives
+        trains = request.job != "probe"
+        self._hook = "probe"
+        if trains:
+            self._hook = "upload"
+        self._derives = trains and type(rule).derive is not Aggregation.derive
+        self._keeps_updates = trains and rule.keeps_updates
 
     def take(self, answer: Reply | PartialSum) -> None:
         """Add an answer: what its clients have uploaded, and who they are."""
@@ -72,7 +77,7 @@ class Uploads:
         if not usable:
             return
 
-        self._check_names(answer.upload)
+        self._check_names(self._method, self._hook, answer.upload)
 
         # The others count: the rule says what of them is summed, and a private one clips them first.
         collector.accepted += answer.places.tolist()
@@ -87,19 +92,20 @@ class Uploads:
         if self._derives:
             with self._no_draws():
                 vectors = self.rule.derive(vectors, answer.effort, self._memory)
-            if vectors is not answer.upload:
-                check_rows(self.rule, "derive", vectors, len(answer.places))
+            check_rows(self.rule, "derive", vectors, len(answer.places))
+            self._check_names(self.rule, "derive", vectors)
         self.sums.add(vectors, answer.places)
 
-    def _check_names(self, vectors: Vectors) -> None:
-        """Raise `SettingError` if clients don't upload what those before them have: a mean is over all of a round."""
-        if self._names is None:
-            self._names = set(vectors)
-        if vectors.keys() == self._names:
+    def _check_names(self, owner: object, hook: str, vectors: Vectors) -> None:
+        """Raise `SettingError` if a hook of `owner` gives clients other vectors than those before them.
+
+        A mean is over all of a round.
+        """
+        names = self._names.setdefault(hook, set(vectors))
+        if vectors.keys() == names:
             return
-        hook = "upload" if self._derives else "probe"
-        requirement = f"must have the same names for all clients of a round, as {sorted(self._names)} of those before"
-        raise SettingError.at(f"{type(self._method).__name__}.{hook}", sorted(vectors), requirement)
+        requirement = f"must have the same names for all clients of a round, as {sorted(names)} of those before"
+        raise SettingError.at(f"{type(owner).__name__}.{hook}", sorted(vectors), requirement)
 
     def mean(self) -> MeanUpload:
         """The weighted means over the accepted clients; empty if there are none."""
@@ -127,7 +133,10 @@ class Uploads:
             return
         collector = self.collector
         if part.sums:
-            self._check_names(part.sums)
+            if self._derives and not is_of_library(self.rule):
+                self._check_names(self.rule, "derive", part.sums)
+            else:
+                self._check_names(self._method, self._hook, part.sums)
         self.sums.merge(part.sums, places)
         collector.samples += part.samples
         collector.accepted += part.accepted.tolist()

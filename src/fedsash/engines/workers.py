@@ -54,7 +54,7 @@ class Workers(Executor):
     """Answers in `count` processes, in blocks of `block` clients.
 
     Each process makes its own trainer with `make`. The vectors of a round are exchanged through `buffers`. Blocks are
-    assigned by their number of steps, longest first, and answered in the round's order. `trainer` belongs to this
+    assigned by how long they take, longest first, and answered in the round's order. `trainer` belongs to this
     process and trains no client. If a request is abandoned, the processes may still work on it; so they are ended, and
     the next request starts new ones.
 
@@ -165,9 +165,9 @@ class Workers(Executor):
                 raise RuntimeError("this request can't be continued: the executor has since been given another request")
 
     def _deal(self, wave: Request, blocks: list[Block]) -> list[list[Block]]:
-        """Each worker's blocks, in order; a block takes as many steps as its longest client."""
-        steps = self._trainer.plan(wave).all_steps
-        costs = [int(steps[first : first + len(ids)].max()) for first, ids in blocks]
+        """Each worker's blocks, in order; a block takes as long as its longest client."""
+        of_clients = self._trainer.costs(wave)
+        costs = [int(of_clients[first : first + len(ids)].max()) for first, ids in blocks]
         of_workers: list[list[Block]] = []
         for numbers in dealt(costs, self._count):
             of_workers.append([blocks[number] for number in numbers])

@@ -38,9 +38,10 @@ def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[
     does. Raises `ModelError` if the module does not take the first samples, or those with the highest and the lowest
     integer, such as a token that an embedding has no row for.
     """
+    dtype = Layout(module).dtype
+    data = data.cast(dtype, integers=True)  # before they are moved: Apple's GPUs have no float64
     data = data.to(next(module.parameters()).device)
     data.transform.try_out(data.train.x)
-    dtype = Layout(module).dtype
     integers = _keeps_integers(module, data.problem, data.train, data.integers)
     index = torch.from_numpy(Members.of(data.clients).flat)
     _try_extremes(module, data.problem, "FederatedData.train.x", data.train, index, dtype, integers)
@@ -58,7 +59,7 @@ def suited_problem(module: nn.Module, problem: Problem) -> Problem:
     if problem.test is None:
         return problem
     dtype = Layout(module).dtype
-    test = problem.test.to(next(module.parameters()).device)
+    test = problem.test.cast(dtype, integers=True).to(next(module.parameters()).device)
     problem.transform.try_out(test.x)
     integers = _keeps_integers(module, problem, test)
     _try_extremes(module, problem, "test.x", test, torch.arange(len(test)), dtype, integers)

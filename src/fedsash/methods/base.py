@@ -215,7 +215,10 @@ class Method(Setting):
         return step.grad(step.w)
 
     def objective(self, features: Tensor, y: Tensor, weights: Tensor, server_state: Vectors) -> Tensor:
-        """A term to add to one client's loss over a batch, from its `features` `[B, d]`, labels and weights `[B]`."""
+        """A term to add to one client's loss over a batch, from its `features` `[B, d]`, labels and weights `[B]`.
+
+        Samples of weight 0 are padding. If the term depends on them, clients train one at a time.
+        """
         raise NotImplementedError
 
     def after_step(self, step: Step) -> None:

@@ -7,10 +7,11 @@ from dataclasses import KW_ONLY, dataclass
 from math import isfinite
 from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..settings.errors import SettingError
+from ..settings.errors import SettingError, check
 from ..settings.limits import Guard, Share
 from ..settings.setting import Setting
 from ..vector.arrays import Ints, Vectors
@@ -111,6 +112,19 @@ class Aggregation(Setting):
     def privacy(self, sampling: Sampling, clients: int, rounds: int) -> Privacy | None:
         """How private so many rounds are, skipped ones included; None if the rule protects nobody."""
         return None
+
+
+def check_guard(rule: Aggregation) -> None:
+    """Raise `SettingError` unless the rule's guard lists positions; here it is asked about one upload, of norm 0.
+
+    The entries of a mask would be taken for the positions 0 and 1.
+    """
+    positions: Any = rule.accepts(torch.zeros(1))
+    fits = isinstance(positions, list) and positions in ([], [0])
+    if fits:
+        fits = all(type(position) is int or isinstance(position, np.integer) for position in positions)
+    requirement = "must be a list of the positions of the clients that are accepted, such as [0, 2] of three"
+    check(fits, f"{type(rule).__name__}.accepts", positions, requirement)
 
 
 @dataclass(frozen=True)

@@ -104,17 +104,27 @@ class Sampling(Setting):
         """The ids of the clients that take part in a round, those that are asked and answer. There may be none.
 
         Raises `ValueError` if the settings do not fit the clients; round 0 always shows this. It also raises it if
-        `draw` gives anything but distinct ids of these clients.
+        `draw` gives anything but distinct ids of these clients, or `answers` anything but True or False for each.
         """
         answer = self.draw(round, sizes.copy(), seed)  # a sampling of one's own may change them
         ids = _sorted_ids(f"{type(self).__name__}.draw: answer in round {round + 1}", answer, below=len(sizes))
-        return ids[self.answers(round, ids, sizes, seed)]
+        mask = np.asarray(self.answers(round, ids, sizes, seed))
+        is_mask = mask.dtype == np.bool_ or len(ids) == 0  # an empty list has another type
+        if not is_mask or mask.shape != ids.shape:
+            place = f"{type(self).__name__}.answers: mask of round {round + 1}"
+            raise SettingError.at(place, mask.tolist(), f"must be True or False for each of the {len(ids)} ids")
+        return ids[mask.astype(np.bool_)]
 
     def first(self, sizes: Ints, seed: int) -> tuple[Ints, ...]:
         """The clients of each of the first `FIRST` rounds, without empty ones; client 0 if all are empty."""
         first: list[Ints] = []
         for round in range(FIRST):
-            ids = self.clients(round, sizes, seed)
+            try:
+                ids = self.clients(round, sizes, seed)
+            except LookupError:  # a plan of one's own has no more rounds
+                if round == 0:
+                    raise
+                break
             if len(ids):
                 first.append(ids)
         return tuple(first) or (np.arange(1),)

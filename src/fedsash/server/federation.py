@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -180,11 +181,16 @@ class Federation(Setting, WithExecutor, Shown):
                 executor=self._lazy,
             ),
         )
-        for round in (0, 1):
-            draw = partial(self.sampling.clients, round, self.sizes, self.seed)
-            check_repeats("Federation.sampling", self.sampling, draw)
-            if self.local.schedule != Constant():
-                check_repeats("LocalTraining.schedule", self.local.schedule, partial(self.local.at, round))
+        self._check_repeats(0)
+        with suppress(LookupError):  # a plan of one's own may have one round
+            self._check_repeats(1)
+
+    def _check_repeats(self, round: int) -> None:
+        """Raise `SettingError` unless sampling and schedule give the same in each call for `round` (from 0)."""
+        draw = partial(self.sampling.clients, round, self.sizes, self.seed)
+        check_repeats("Federation.sampling", self.sampling, draw)
+        if self.local.schedule != Constant():
+            check_repeats("LocalTraining.schedule", self.local.schedule, partial(self.local.at, round))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also one in another process, is made anew from the settings, and has an executor of its own."""

@@ -54,7 +54,7 @@ def opened(engine: RayEngine, work: ClientWork) -> tuple[Executor, list[str]]:
 class OnRay(Executor):
     """Answers requests on `count` actors. The samples are put into the cluster once.
 
-    A round's pieces are given out by their number of steps, the longest first, and answered in the round's order. A
+    A round's pieces are given out by how long they take, the longest first, and answered in the round's order. A
     training or a probe is answered with a `PartialSum` for each piece, or with replies if the aggregation needs each
     single update; an evaluation with replies. If a request is given up, its actors finish what they have begun, and
     nobody reads it.
@@ -118,11 +118,11 @@ class OnRay(Executor):
 
     def _calls(self, request: Request) -> dict[int, PieceCall]:
         """The call of an actor for each piece with clients, the longest first."""
-        steps = self._trainer.plan(request).all_steps
+        costs = self._trainer.costs(request)
         everybody = ray.put(packed(replace(request, clients=StateRows())))
         pieces = pieces_of(len(request.ids), self._engine.pieces)
         with_clients = [number for number, places in enumerate(pieces) if len(places)]
-        longest = sorted(with_clients, key=lambda number: -int(steps[pieces[number]].sum()))
+        longest = sorted(with_clients, key=lambda number: -int(costs[pieces[number]].sum()))
         return {number: PieceCall(request, everybody, number, pieces[number], self._states) for number in longest}
 
 

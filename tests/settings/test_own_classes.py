@@ -165,6 +165,18 @@ def test_a_misspelt_function_is_found_on_each_of_two_axes() -> None:
         type("Both", (Average, Server), {"retentoin": lambda self: 1})
 
 
+def test_a_default_without_a_type_is_refused_where_a_dataclass_would_pass_it_over() -> None:
+    line = r"^Uniform\.weighting = 'uniform' has no effect: write its type, weighting: TYPE = 'uniform'$"
+    with pytest.raises(TypeError, match=line):
+        type("Uniform", (FedAvg,), {"weighting": "uniform"})
+
+    @dataclass(frozen=True)
+    class Typed(FedAvg):
+        weighting: Literal["samples", "uniform"] = "uniform"
+
+    assert Typed().weighting == "uniform"
+
+
 MARGIN = """
 from dataclasses import dataclass
 from fedsash.methods import FedAvg, Method

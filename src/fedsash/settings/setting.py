@@ -72,8 +72,8 @@ class Setting:
     a tuple, a NumPy or PyTorch scalar to a number, a short form to an object of the field's class (by its `of`).
     Any other value of a wrong type, or outside its limits, raises `SettingError`.
 
-    A subclass whose functions are misspelt raises `TypeError` (see `check_hooks`), and so does a name that another
-    class of the axis has.
+    A subclass whose functions are misspelt raises `TypeError` (see `check_hooks`), and so do a name that another class
+    of the axis has, and another default for a base's field without its type.
     """
 
     by_name: ClassVar[dict[str, type[Any]]]
@@ -86,6 +86,7 @@ class Setting:
 
     def __init_subclass__(cls, *, name: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
+        _check_defaults(cls)
         if Setting in cls.__bases__:
             cls.by_name = {}
         for axis in axes_of(cls):
@@ -119,6 +120,21 @@ def in_order(axis: type[Setting], *classes: type[Setting]) -> dict[str, type[Any
                 axis.by_name[name] = cls
     axis.by_name.update(before)
     return axis.by_name
+
+
+def _check_defaults(cls: type[Setting]) -> None:
+    """Raise `TypeError` for another default of a base's field that has no type, as in `weighting = "uniform"`.
+
+    A dataclass passes it over, and the default stays that of the base.
+    """
+    if not dataclasses.is_dataclass(cls):
+        return
+    typed = get_annotations(cls)
+    for name in (each.name for each in fields(cls)):
+        value = vars(cls).get(name, MISSING)
+        if value is not MISSING and name not in typed and not hasattr(value, "__get__"):
+            line = f"has no effect: write its type, {name}: TYPE = {value!r}"
+            raise TypeError(f"{cls.__name__}.{name} = {value!r} {line}")
 
 
 def _register(name: str, cls: type[Setting], axis: type[Setting]) -> None:

@@ -141,7 +141,7 @@ def test_a_resumed_run_drops_the_sums_after_its_state_and_what_was_half_written(
         start(observed(), 10, tmp_path, every=4, trajectory=EVERY, callbacks=[crash_at(7)])
     assert kept(tmp_path / FOLDER) == [3, 6]
     forget(tmp_path, 7)
-    (tmp_path / FOLDER / ".00000009.safetensors.tmp").write_bytes(b"half")
+    (tmp_path / FOLDER / ".00000009.safetensors.99999999.tmp").write_bytes(b"half")  # of no process that lives
     world = observed()
     state, *_ = load_newest(tmp_path / "state", world.start())
     assert state.round == 4

@@ -358,22 +358,30 @@ def _applied(base: TomlTable, axes: Axes, labels: Mapping[str, str]) -> TomlTabl
     Raises `ConfigError` if a later axis chooses another thing by its name, and so takes away what an earlier one set.
     """
     table = base
+    keys = {key for key, _ in flat(base)}
     earlier = list[str]()
     for axis, label in labels.items():
-        before = table
+        keys_before = keys
         table = axes[axis].applied(table, label)
-        for name in earlier:
-            for key in axes[name].keys_of(labels[name]):
-                if _has(before, key) and not _has(table, key):
-                    reason = f"lost, because {axis} chooses another thing after it: put axes.{name} behind axes.{axis}"
-                    raise ConfigError(f"axes.{name}: {key} is {reason}")
+        keys = {key for key, _ in flat(table)}
+        if not keys_before <= keys:
+            for name in earlier:
+                _check_kept(axes[name].keys_of(labels[name]), keys_before, keys, name, axis)
         earlier.append(axis)
     return table
 
 
-def _has(table: TomlTable, key: str) -> bool:
-    """Whether a table has a value at a dotted key, or below it."""
-    return any(f"{each}.".startswith(f"{key}.") for each, _ in flat(table))
+def _check_kept(keys: Iterable[str], before: set[str], after: set[str], name: str, axis: str) -> None:
+    """Raise `ConfigError` for a key of the axis `name` that a table had before the later `axis`, and has not after."""
+    for key in keys:
+        if _has(before, key) and not _has(after, key):
+            reason = f"lost, because {axis} chooses another thing after it: put axes.{name} behind axes.{axis}"
+            raise ConfigError(f"axes.{name}: {key} is {reason}")
+
+
+def _has(keys: Iterable[str], key: str) -> bool:
+    """Whether there is a value at a dotted key, or below it, among the dotted keys of a table's values."""
+    return any(f"{each}.".startswith(f"{key}.") for each in keys)
 
 
 def _folder_of(axes: Axes, labels: Mapping[str, str]) -> str:

@@ -188,10 +188,14 @@ def headers(part: ImageSplit, most: int) -> list[Header]:
     if isinstance(images, np.ndarray):
         _, height, width, channels = images.shape
         return [Header((width, height), MODES.get(channels, "other"))]
-    rows: Sequence[int] = range(count)
-    if count > most:
-        rows = [count * i // most for i in range(most)]
-    return [_header(images[row], _name(images[row], part.where, row)) for row in rows]
+    return [_header(images[row], _name(images[row], part.where, row)) for row in _chosen(count, most)]
+
+
+def _chosen(count: int, most: int) -> Sequence[int]:
+    """The rows of at most so many of `count` images, evenly chosen."""
+    if count <= most:
+        return range(count)
+    return [count * i // most for i in range(most)]
 
 
 def _header(stored: StoredImage, name: str) -> Header:
@@ -211,18 +215,28 @@ def _header(stored: StoredImage, name: str) -> Header:
 def check_levels(part: ImageSplit, unpacked: float) -> None:
     """Raise `DataError` if some of a part's images have 16 bits, and none of these uses the upper 4: the 8 that are
     kept would be nearly black. The images are decoded up to the first that does."""
-    if not any(header.has_16_bits for header in headers(part, HEADERS)):
+    images = part.images
+    if isinstance(images, np.ndarray):
+        return
+    if not any(_has_16_bits(images[row]) for row in _chosen(len(images), HEADERS)):
         return
     highest = 0
-    for row, stored in enumerate(part.images):
-        name = _name(stored, part.where, row)
-        if not isinstance(stored, np.ndarray) and _header(stored, name).has_16_bits:
-            highest = max(highest, _highest(stored, name, unpacked))
+    for row, stored in enumerate(images):
+        if not isinstance(stored, np.ndarray) and _has_16_bits(stored):
+            highest = max(highest, _highest(stored, _name(stored, part.where, row), unpacked))
         if highest >= FULL:
             return
     cure = "scale them to 0 to 65,535, or to 0 to 255 and write them as 8 bits"
     problem = f"its images of 16 bits use only 0 to {highest:,}, which would be nearly black"
     raise DataError(f"{part.where}: {problem}: {cure}")
+
+
+def _has_16_bits(stored: StoredImage) -> bool:
+    """Whether an image has 16 bits a channel. One that can't be read is named when it is decoded."""
+    try:
+        return _header(stored, "").has_16_bits
+    except DataError:
+        return False
 
 
 def _highest(stored: bytes | Path, name: str, unpacked: float) -> int:

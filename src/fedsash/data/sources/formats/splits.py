@@ -97,12 +97,15 @@ def folder_with(folder: Path, *patterns: str) -> Path | None:
 def visible_files(folder: Path, above: Sequence[Path] = ()) -> Iterator[Path]:
     """The files below a folder, without what is hidden: systems and editors keep copies there.
 
-    Linked folders are entered, but none that the way down has passed already (`above`): it would never end. Raises
-    `DataError` for a folder that can't be read.
+    Empty folders are among them: one in the place of a file is named when it is read. Linked folders are entered, but
+    none that the way down has passed already (`above`): it would never end. Raises `DataError` for a folder that can't
+    be read.
     """
     passed = [*above, folder.resolve()]
     with reading(folder), os.scandir(folder) as entries:
         is_folder = {Path(entry.path): entry.is_dir() for entry in entries}
+    if above and not is_folder:
+        yield folder
     for path in is_folder:
         if path.name.startswith(".") or path.name in SYSTEM:
             continue

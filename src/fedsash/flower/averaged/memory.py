@@ -58,7 +58,7 @@ def restore(strategy: Strategy, memory: Memory) -> None:
     places = list(_places(strategy, memory))
     # Of attributes that are one tensor and were several, the first one keeps it.
     for owner, name, value in reversed(places):
-        current = getattr(owner, name, None)
+        current: Any = getattr(owner, name, None)
         if not isinstance(value, ObjectState):
             setattr(owner, name, _put(value, current))
             continue

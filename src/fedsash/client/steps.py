@@ -263,9 +263,10 @@ class LocalSteps:
             n: Scalar = 1
             if numbers is not None:
                 n = numbers[k]
-            before: list[Tensor] = []
+            before: Vectors = {}
             if self._holds:
-                before = [rows.clone() for rows in self._held(moving, moments, inputs.round_state)]
+                held = self._held(moving, moments, inputs.round_state)
+                before = {name: rows.clone() for name, rows in held.items()}
             step = None
             if self._makes_steps:
                 step = self._step(inputs, batch, lr, seen)
@@ -278,21 +279,22 @@ class LocalSteps:
             if step is not None and self._has_after:
                 self._method.after_step(step)
             if self._holds:
-                has_sample = batch.weights[:, 0] > 0  # a client without steps left has no first one
                 after = self._held(moving, moments, inputs.round_state)
-                for new, old in zip(after, before, strict=False):  # a hook may have added a vector
-                    of_client = has_sample.view(-1, *[1] * (new.dim() - 1))
-                    new.copy_(torch.where(of_client, new, old))
+                for name, old in before.items():
+                    if name in after:  # code of the user's own may have taken a vector out
+                        _keep_of_finished(old, after[name], batch)
 
-    def _held(self, moving: Tensor, moments: Vectors, round_state: Vectors) -> list[Tensor]:
+    def _held(self, moving: Tensor, moments: Vectors, round_state: Vectors) -> Vectors:
         """What a client without steps left keeps, `[C, ...]` each: kept moments, and what code of the user's own may
         move."""
-        held: list[Tensor] = []
+        held: Vectors = {}
         if self._keep_moments:
-            held += moments.values()
+            held |= {f"moments/{name}": rows for name, rows in moments.items()}
         if self._watches:
-            held.append(moving)
-            held += [rows for rows in round_state.values() if rows.shape[:1] == moving.shape[:1]]
+            held["w"] = moving
+            for name, rows in round_state.items():
+                if rows.shape[:1] == moving.shape[:1]:
+                    held[f"round_state/{name}"] = rows
         return held
 
     def _batch(self, draws: Draws, k: int, augment: bool) -> Batch:
@@ -366,3 +368,13 @@ class LocalSteps:
         for k in range(len(draws.index)):
             total += self._gradient(w, self._batch(draws, k, augment=False), server_state)
         return total
+
+
+def _keep_of_finished(before: Tensor, after: Tensor, batch: Batch) -> None:
+    """Set the rows `[C, ...]` of clients without steps left back to those before a step, in place.
+
+    Such a client's batch has no first sample.
+    """
+    has_steps_left = batch.weights[:, 0] > 0
+    of_rows = has_steps_left.view(-1, *[1] * (after.dim() - 1))
+    after.copy_(torch.where(of_rows, after, before))

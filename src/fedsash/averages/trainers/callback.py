@@ -10,6 +10,7 @@ from inspect import signature
 from typing import Any, Literal
 
 from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from ...settings.errors import SettingError, check, check_choice, some
@@ -71,6 +72,8 @@ class TrackerCallback:
         """Whether an optimiser has an `eval` or `train`, which move the parameters."""
         self._checksums: dict[str, int] = {}
         """Those of the parameters when the last average was returned; empty after the next batch has begun."""
+        self._hook: Any = None
+        """PyTorch's handle of `_note_step`, to remove it."""
         check_choice("Averages.after", after, "step", "epoch")
         known = [*self.averages, "model"]
         check(self.evaluate in known, "Averages.evaluate", self.evaluate, f"must be one of {known}")
@@ -125,6 +128,20 @@ class TrackerCallback:
         if self._saved is not None:
             WholeState(self.tracker).load_state_dict(self._saved)
             self._saved = None
+
+    def _watch(self) -> None:
+        """Note the steps of all optimisers from now on, also of those that the trainer does not know."""
+        self._stop_watching()  # a training before may have ended with an error
+        self._hook = register_optimizer_step_post_hook(self._note_step)
+
+    def _stop_watching(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _note_step(self, optimiser: Optimizer, *_: Any) -> None:
+        """Note that an optimiser has stepped."""
+        raise NotImplementedError
 
     def _lend(self, module: nn.Module, optimisers: Iterable[object] = ()) -> None:
         """Put the average into the module until `_restore`; a warning if there is none, so that the model stays.

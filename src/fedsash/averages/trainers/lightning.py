@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...settings.errors import ModelError, library
 from ...vector.shards import is_sharded
@@ -53,8 +52,6 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
     """Whether an epoch has begun that is not averaged yet."""
     _ended = False
     """Whether this epoch has had its last batch."""
-    _hook: Any = None
-    """PyTorch's handle of `_note_step`, to remove it."""
     _watched: frozenset[torch.optim.Optimizer] = frozenset()
     """The optimisers of the module's parameters that have stepped in this training."""
     _named: LightningModule | None = None
@@ -73,13 +70,12 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
             warnings.warn(LOST, stacklevel=2)
         self._begin(pl_module)
-        self._stop_watching()
         self._stepped = False
         self._open = False
         self._ended = False
         self._steps = trainer.global_step
         # Of all optimisers: one that is an attribute, or that steps in a hook, is not in Lightning's count of steps.
-        self._hook = register_optimizer_step_post_hook(self._note_step)
+        self._watch()
 
     def _note_step(self, optimiser: torch.optim.Optimizer, *_: Any) -> None:
         """Note that an optimiser of the module's parameters has stepped."""
@@ -137,10 +133,8 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         self._stop_watching()
 
     def _stop_watching(self) -> None:
+        super()._stop_watching()
         self._watched = frozenset()
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._lend_for_evaluation(trainer, pl_module)

@@ -10,11 +10,10 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim import Optimizer
 
 from ...settings.errors import ModelError, RunError, check, library, one_line
 from ...system.paths import replaced
@@ -89,11 +88,10 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         # In a search for hyperparameters each trial has a folder of its own, which the trainer alone knows.
         folder_of_trial: Any = trainer._get_output_dir
         self._output: Callable[[], str] = lambda: str(folder_of_trial(getattr(trainer, "_trial", None)))
-        self._step_was_skipped: Callable[[], bool] = lambda: bool(trainer.accelerator.optimizer_step_was_skipped)
-        self._skipped_within = False
+        self._left_out: Callable[[], bool] = lambda: bool(trainer.accelerator.optimizer_step_was_skipped)
+        """Whether the trainer's optimiser was not asked to step, since gradients overflow."""
+        self._skipped = False
         """Whether the last step of an optimiser was skipped within it, of which accelerate knows nothing."""
-        self._hook: Any = None
-        """PyTorch's handle of `_note_step`, to remove it."""
         self._wrap(trainer)
         trainer.add_callback(self)
 
@@ -184,23 +182,17 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         if folder:
             self._load(Path(folder))
         self._begin(model)
-        self._stop_watching()  # a training before may have ended with an error
-        self._skipped_within = False
-        self._hook = register_optimizer_step_post_hook(self._note_step)
+        self._skipped = False
+        self._watch()
 
-    def _note_step(self, optimiser: torch.optim.Optimizer, *_: Any) -> None:
-        self._skipped_within = skipped(optimiser)
-
-    def _stop_watching(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+    def _note_step(self, optimiser: Optimizer, *_: Any) -> None:
+        self._skipped = skipped(optimiser)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         epoch_ends = float(state.epoch).is_integer()
         due = epoch_ends
         if self.after == "step":
-            due = not self._step_was_skipped() and not self._skipped_within
+            due = not self._left_out() and not self._skipped
         if due:
             self._current_tracker().update()
         self._open = not epoch_ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -62,22 +62,21 @@ class KeptBest:
         a round, that has ever had it. Raises `RunError` if it is not a number.
         """
         for records in evaluations:
-            scores = {at: record[self.metric] for at, record in records.items() if self.metric in record}
-            if scores:
-                self._observe(round, scores, served)
+            if any(self.metric in record for record in records.values()):
+                self._observe(round, records, served)
                 return
         names = sorted({name for records in evaluations for name in records.get(round, {})})
         if names and self.model is None and not self._warned:
             log.warning("Averaged.best: round %d has no metric %r; it has %s", round, self.metric, brief(names))
             self._warned = True
 
-    def _observe(self, round: int, scores: Mapping[int, object], served: Callable[[], ArrayRecord]) -> None:
-        """Keep the served model if it is the best one by the scores of an evaluation, by their rounds."""
-        if self.model is not None and self.model.round not in scores:
+    def _observe(self, round: int, records: Rounds, served: Callable[[], ArrayRecord]) -> None:
+        """Keep the served model if it is the best one by the records of one evaluation."""
+        if self.model is not None and self.metric not in records.get(self.model.round, {}):
             self.model = None  # it was the best of another evaluation
-        if round not in scores:
+        if self.metric not in records.get(round, {}):
             return
-        score = self._number(scores[round])
+        score = self._number(records[round][self.metric])
         if self._is_better(score):
             self.model = BestModel(round, score, served())
 

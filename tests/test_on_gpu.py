@@ -15,7 +15,7 @@ from benchmarks import on_gpu
 from support.places import ROOT
 
 TASK = "wima-table-5: CIFAR-10 a=0 / all"
-SMALLER = ["--scale", "tiny", "--set", "rounds=5000"]
+SMALLER = ["--scale", "tiny", "--set", "rounds=2500"]
 
 
 def lent(folder: Path, out: str, seconds: float, *more: str) -> str:

@@ -11,6 +11,7 @@ from benchmarks import classes, feedback, ten_rounds, zoo
 from benchmarks.paired import Gain, gain, holm, picture
 from benchmarks.zoo import Place, Settings
 from examples.findings.published_draw import LEAST, Split, cohort
+from examples.findings.small_shards import SmallShards
 from examples.findings.summed import SummedScaffold
 
 from fedsash.lab import sweeps
@@ -100,6 +101,15 @@ def test_the_published_draw_deals_each_sample_once_and_everybody_enough() -> Non
     assert sorted(np.concatenate(clients)) == list(range(600)) and min(map(len, clients)) >= LEAST
     check_partition(Split(20, 0.5))
     assert len(Function(cohort).clients(0, np.ones(100, dtype=np.int64), 0)) == 10
+
+
+def test_small_shards_have_one_class_each_and_as_many_images_as_they_are_told() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 100))
+    clients = SmallShards(clients=10, shard=20)(labels, seed=0)
+    assert [len(np.unique(client)) for client in clients] == [40] * 10
+    assert all(set(np.bincount(labels[client])) <= {0, 20, 40} for client in clients)
+    whole = np.concatenate(clients)
+    assert len(np.unique(whole)) == 400 and set(np.bincount(labels[whole])) == {40}
 
 
 def test_summed_variates_are_n_times_their_mean() -> None:

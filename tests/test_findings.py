@@ -110,6 +110,8 @@ def test_small_shards_have_one_class_each_and_as_many_images_as_they_are_told() 
     assert all(set(np.bincount(labels[client])) <= {0, 20, 40} for client in clients)
     whole = np.concatenate(clients)
     assert len(np.unique(whole)) == 400 and set(np.bincount(labels[whole])) == {40}
+    dealt = SmallShards(clients=10, shard=20, iid=True)(labels, seed=0)
+    assert sorted(np.concatenate(dealt)) == sorted(whole) and min(map(len, dealt)) == 40
 
 
 def test_summed_variates_are_n_times_their_mean() -> None:

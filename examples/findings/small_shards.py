@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsash.data.partitions import Shards
+from fedsash.data.partitions import IID, Shards
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class SmallShards:
     """how many shards each client gets"""
     shard: int = 250
     """how many images a shard has"""
+    iid: bool = False
+    """whether the same images are dealt at random instead"""
 
     def __call__(self, labels: np.ndarray, seed: int) -> list[np.ndarray]:
         """Each client's indices."""
@@ -30,5 +32,5 @@ class SmallShards:
         each = self.clients * self.classes * self.shard // len(known)
         drawn = [rng.choice(np.flatnonzero(labels == label), each, replace=False) for label in known]
         held = np.sort(np.concatenate(drawn))
-        shards = Shards(self.clients, self.classes)
-        return [held[part] for part in shards(labels[held], seed)]
+        rule = IID(self.clients) if self.iid else Shards(self.clients, self.classes)
+        return [held[part] for part in rule(labels[held], seed)]

@@ -1,9 +1,11 @@
 """What IMA's gain is made of: the arms of examples/findings/feedback.toml, as docs/studies/feedback.md compares them.
 
     python -m benchmarks.feedback runs/feedback PICTURE.png
+    python -m benchmarks.feedback runs/observing PICTURE.png      the arms and differences of observing.toml
 
-Prints two tables in Markdown: the accuracy of each model in each arm, and differences between arms, paired by seed, as
-means over all methods and heterogeneities, and by method. The picture has the differences. Numbers are per cent of the
+Prints tables in Markdown: the accuracy of each model in each arm, and differences between arms, paired by seed, as
+means over all methods and places (a data set, a heterogeneity), and by method. Of observing.toml also the rounds to the
+accuracy with which the model ends that has no average. The picture has the differences. Numbers are per cent of the
 test set and points of it.
 """
 
@@ -16,21 +18,43 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsash.lab.report.collect import collect
+from fedsash.lab.report.collect import CollectedRun, collect
 from fedsash.vector.arrays import Floats
 
 from .paired import Gain, gain, holm, picture
 
 Cell = tuple[str, str, str, str]
-"""The method, the heterogeneity, the arm and the model."""
+"""The method, the place, the arm and the model."""
+Pair = tuple[tuple[str, str], tuple[str, str]]
+"""An arm and a model, and those from which they differ."""
 MODELS = ("model", "window5", "window20")
-COMPARED = {
+OFF = "off"
+EARLY = "IMA early"
+COMPARED: dict[str, Pair] = {
     "window 20 that observes, less IMA": (("off", "window20"), ("IMA", "window5")),
     "IMA, less mild steps with a window of 5 that observes": (("IMA", "window5"), ("mild", "window5")),
     "feedback with constant steps, less window 5 that observes": (("feedback", "window5"), ("off", "window5")),
     "mild steps, less constant steps, window 20 observes": (("mild", "window20"), ("off", "window20")),
     "mild steps alone, less window 20 that observes": (("mild", "model"), ("off", "window20")),
 }
+COMPARED_ON_IMAGES: dict[str, Pair] = {
+    "window 20 that observes, less IMA": (("off", "window20"), ("IMA", "window5")),
+    "IMA, less mild steps with a window of 5 that observes": (("IMA", "window5"), ("mild", "window5")),
+    "early IMA, less early mild steps with a window of 5": ((EARLY, "window5"), ("mild early", "window5")),
+    "mild steps, less constant steps, window 5 observes": (("mild", "window5"), ("off", "window5")),
+    "SWA that observes, less IMA": (("off", "swa_late"), ("IMA", "window5")),
+    "SWA from the early start, less early IMA": (("off", "swa_early"), (EARLY, "window5")),
+    "window 5 that observes, less IMA": (("off", "window5"), ("IMA", "window5")),
+}
+TIMED = (
+    ("off", "model"),
+    ("off", "window20"),
+    ("off", "swa_late"),
+    ("IMA", "window5"),
+    ("mild", "window5"),
+    (EARLY, "window5"),
+)
+"""Of which the rounds to the target are counted."""
 
 
 def accuracies(folder: Path) -> dict[Cell, Floats]:
@@ -38,19 +62,66 @@ def accuracies(folder: Path) -> dict[Cell, Floats]:
     found: dict[Cell, dict[int, float]] = defaultdict(dict)
     for run in collect([folder]).runs:
         for model, results in run.summary["models"].items():
-            cell = (run.labels["method"], run.labels["alpha"], run.labels["arm"], model)
+            cell = (run.labels["method"], _place(run), run.labels["arm"], model)
             found[cell][int(run.config["seed"])] = 100 * results["last_mean"]
+    return _by_seed(found)
+
+
+def rounds_to_the_end(folder: Path) -> dict[Cell, Floats]:
+    """The first evaluated round with the accuracy of the arm `off`'s model, by seed `[seeds]`; NaN if there is none.
+
+    This accuracy is the mean over the model's last rounds.
+    """
+    runs = collect([folder]).runs
+    ends = {}
+    for run in runs:
+        if run.labels["arm"] == OFF:
+            ends[run.labels["method"], _place(run), run.config["seed"]] = run.summary["models"]["model"]["last_mean"]
+    found: dict[Cell, dict[int, float]] = defaultdict(dict)
+    for run in runs:
+        end = ends[run.labels["method"], _place(run), run.config["seed"]]
+        for model, curve in run.curves.models.items():
+            first = min((round for round, accuracy in curve.items() if accuracy >= end), default=np.nan)
+            found[run.labels["method"], _place(run), run.labels["arm"], model][int(run.config["seed"])] = first
+    return _by_seed(found)
+
+
+def _place(run: CollectedRun) -> str:
+    """The labels of a run besides its seed, method and arm, such as its data set and heterogeneity."""
+    others = [label for axis, label in run.labels.items() if axis not in ("seed", "method", "arm")]
+    return ", ".join(others)
+
+
+def _by_seed(found: Mapping[Cell, Mapping[int, float]]) -> dict[Cell, Floats]:
     return {cell: np.array([values[seed] for seed in sorted(values)]) for cell, values in found.items()}
 
 
 def levels(found: Mapping[Cell, Floats]) -> Iterator[str]:
     """A row for each method and heterogeneity."""
     arms = list(dict.fromkeys(arm for _, _, arm, _ in found))
-    yield "| method | alpha | " + " | ".join(f"{arm}: {', '.join(MODELS)}" for arm in arms) + " |"
+    yield "| method | place | " + " | ".join(f"{arm}: {', '.join(MODELS)}" for arm in arms) + " |"
     yield "|---" * (2 + len(arms)) + "|"
-    for method, alpha in dict.fromkeys(cell[:2] for cell in found):
-        cells = (", ".join(f"{found[method, alpha, arm, model].mean():.1f}" for model in MODELS) for arm in arms)
-        yield f"| {method} | {alpha} | " + " | ".join(cells) + " |"
+    for method, place in dict.fromkeys(cell[:2] for cell in found):
+        cells = (", ".join(f"{found[method, place, arm, model].mean():.1f}" for model in MODELS) for arm in arms)
+        yield f"| {method} | {place} | " + " | ".join(cells) + " |"
+
+
+def times(found: Mapping[Cell, Floats]) -> Iterator[str]:
+    """A row for each method and place: the median of the rounds to the target; a seed without it is the slowest."""
+    yield "| method | place | " + " | ".join(f"{arm}: {model}" for arm, model in TIMED) + " |"
+    yield "|---" * (2 + len(TIMED)) + "|"
+    for method, place in dict.fromkeys(cell[:2] for cell in found):
+        cells = []
+        for arm, model in TIMED:
+            median = float(np.median(np.nan_to_num(found[method, place, arm, model], nan=np.inf)))
+            cells.append("not reached" if np.isinf(median) else f"{median:.0f}")
+        yield f"| {method} | {place} | " + " | ".join(cells) + " |"
+
+
+def pairs(found: Mapping[Cell, Floats]) -> dict[str, Pair]:
+    """The comparisons of the plan whose arms these are."""
+    on_images = any(arm == EARLY for _, _, arm, _ in found)
+    return COMPARED_ON_IMAGES if on_images else COMPARED
 
 
 def methods_of(found: Mapping[Cell, Floats]) -> list[str]:
@@ -60,13 +131,13 @@ def methods_of(found: Mapping[Cell, Floats]) -> list[str]:
 def compared(found: Mapping[Cell, Floats]) -> dict[str, list[Gain]]:
     """Each difference over all methods, and then by method.
 
-    What has one seed shares its draws, so the unit is the seed: methods and heterogeneities are averaged first.
+    What has one seed shares its draws, so the unit is the seed: methods and places are averaged first.
     """
-    alphas = list(dict.fromkeys(alpha for _, alpha, _, _ in found))
+    places = list(dict.fromkeys(place for _, place, _, _ in found))
     rows = {}
-    for name, (one, other) in COMPARED.items():
+    for name, (one, other) in pairs(found).items():
         by_method = [
-            np.mean([found[method, alpha, *one] - found[method, alpha, *other] for alpha in alphas], axis=0)
+            np.mean([found[method, place, *one] - found[method, place, *other] for place in places], axis=0)
             for method in methods_of(found)
         ]
         rows[name] = [gain([np.mean(by_method, axis=0)]), *(gain([each]) for each in by_method)]
@@ -87,6 +158,8 @@ def differences(found: Mapping[Cell, Floats]) -> Iterator[str]:
 def main(folder: Path, file: Path) -> None:
     found = accuracies(folder)
     print("\n".join([*levels(found), "", *differences(found)]))
+    if pairs(found) is COMPARED_ON_IMAGES:
+        print("\n".join(["", *times(rounds_to_the_end(folder))]))
     picture("IMA's two parts", ["all", *methods_of(found)], compared(found)).save(file)
 
 

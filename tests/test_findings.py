@@ -172,6 +172,24 @@ def test_the_differences_between_the_arms_follow_from_the_sweep(tmp_path: Path) 
     assert (tmp_path / "x.png").exists()
 
 
+def test_on_images_each_difference_is_paired_by_seed_and_averaged_over_places() -> None:
+    found = {}
+    for place, higher in (("MNIST", 1.0), ("Fashion-MNIST", 3.0)):
+        for arm in ("off", "IMA", "mild", "feedback", "IMA early", "mild early"):
+            for model in ("model", "window5", "window20", "swa_early", "swa_late"):
+                more = higher if (arm, model) == ("off", "window20") else 0.0
+                found["FedAvg", place, arm, model] = np.array([80.0, 85.0, 81.0]) + more
+    rows = feedback.compared(found)
+    assert list(rows) == list(feedback.COMPARED_ON_IMAGES)
+    assert [str(whole) for whole, _ in rows.values()] == ["+2.00 ± 0.00", *["+0.00 ± 0.00"] * 6]
+
+
+def test_a_seed_that_misses_the_target_is_the_slowest_in_the_median() -> None:
+    found = {("FedAvg", "MNIST", *cell): np.array([30.0, np.nan, 10.0]) for cell in feedback.TIMED}
+    found["FedAvg", "MNIST", "off", "model"] = np.array([np.nan, np.nan, 10.0])
+    assert list(feedback.times(found))[2] == "| FedAvg | MNIST | not reached | 30 | 30 | 30 | 30 | 30 |"
+
+
 def test_means_of_ten_rounds_and_how_often_a_run_is_ahead() -> None:
     rising, other = np.arange(12.0), np.array([0.0] * 10 + [30.0, 60.0])
     assert ten_rounds.means(rising) == pytest.approx([4.5, 5.5, 6.5])

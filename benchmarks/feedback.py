@@ -6,7 +6,8 @@
 Prints tables in Markdown: the accuracy of each model in each arm, and differences between arms, paired by seed, as
 means over all methods and places (a data set, a heterogeneity), and by method. Of observing.toml also the rounds to the
 accuracy with which the model ends that has no average. The picture has the differences. Numbers are per cent of the
-test set and points of it.
+test set and points of it. With a third argument, a folder, evidence for two claims of IMA (D10, D15) is entered there,
+for `fedsash reproduce --merge`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedsash.lab.papers.claims import Evidence
+from fedsash.lab.papers.ima_claims import CLAIMS
+from fedsash.lab.papers.ledger import Ledger
+from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.report.collect import CollectedRun, collect
 from fedsash.vector.arrays import Floats
 
@@ -55,6 +60,13 @@ TIMED = (
     (EARLY, "window5"),
 )
 """Of which the rounds to the target are counted."""
+STARTS = {
+    "150": ("IMA early", "mild early", "swa_early"),
+    "225": ("IMA", "mild", "swa_late"),
+}
+"""The arms of IMA and of its smaller steps alone, and the SWA that observes, by the round of the start."""
+MODELS_OF_D15 = ("none", "IMA", "window", "SWA")
+SOURCE = "python -m benchmarks.feedback runs/observing observing.png FOLDER"
 
 
 def accuracies(folder: Path) -> dict[Cell, Floats]:
@@ -155,13 +167,57 @@ def differences(found: Mapping[Cell, Floats]) -> Iterator[str]:
         yield f"| {name} | {whole} | {p:.1g} | " + " | ".join(map(str, by_method)) + " |"
 
 
-def main(folder: Path, file: Path) -> None:
+def evidence(found: Mapping[Cell, Floats], reached: Mapping[Cell, Floats], rounds: int) -> dict[str, Evidence]:
+    """What D10 and D15 need: accuracies and rounds by place, method, start and model, all with IMA's smaller steps.
+
+    A seed that misses the target counts with one round more than the runs have.
+    """
+    missed = float(rounds + 1)
+    measured = {name: (found[cell], np.nan_to_num(reached[cell], nan=missed)) for name, cell in _named_cells(found)}
+    models = {"D10": {"IMA": "fed back", "window": "observed"}, "D15": {name: name for name in MODELS_OF_D15}}
+    claims = {}
+    for claim, names in models.items():
+        tables: list[dict[Key, list[float]]] = [{}, {}]
+        for (*where, model), values in measured.items():
+            if model in names:
+                for table, each in zip(tables, values, strict=True):
+                    table[(*where, names[model])] = each.tolist()
+        dims = ("place", "method", "start", "model")
+        accuracy, to_target = [Numbers.measured(dims, table) for table in tables]
+        length = Numbers.exact((), {(): rounds})
+        claims[claim] = {"accuracy": accuracy, "rounds": to_target, "length": length}
+    return claims
+
+
+def _named_cells(found: Mapping[Cell, Floats]) -> Iterator[tuple[Key, Cell]]:
+    """Each model of D15 by place, method, start and name, with its cell."""
+    for start, (ima, mild, swa) in STARTS.items():
+        cells = {"none": (mild, "model"), "IMA": (ima, "window5"), "window": (mild, "window5"), "SWA": (mild, swa)}
+        for method, place in dict.fromkeys(cell[:2] for cell in found):
+            for name, (arm, model) in cells.items():
+                yield (place, method, start, name), (method, place, arm, model)
+
+
+def enter(folder: Path, of_claims: Mapping[str, Evidence], found: Mapping[Cell, Floats], rounds: int) -> None:
+    """Enter the evidence into a ledger."""
+    places = dict.fromkeys(place for _, place, _, _ in found)
+    setting = f"ours: {'; '.join(places)}; {', '.join(methods_of(found))}; {rounds} rounds"
+    for claim, numbers in of_claims.items():
+        finding = Ledger(folder).enter_own("IMA", CLAIMS[claim], numbers, setting, SOURCE)
+        print(f"{claim}: {finding}")
+
+
+def main(folder: Path, file: Path, rows: Path | None = None) -> None:
     found = accuracies(folder)
     print("\n".join([*levels(found), "", *differences(found)]))
     if pairs(found) is COMPARED_ON_IMAGES:
-        print("\n".join(["", *times(rounds_to_the_end(folder))]))
+        reached = rounds_to_the_end(folder)
+        print("\n".join(["", *times(reached)]))
+        if rows is not None:
+            rounds = max(run.rounds for run in collect([folder]).runs)
+            enter(rows, evidence(found, reached, rounds), found, rounds)
     picture("IMA's two parts", ["all", *methods_of(found)], compared(found)).save(file)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))

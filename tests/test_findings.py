@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -182,6 +183,17 @@ def test_on_images_each_difference_is_paired_by_seed_and_averaged_over_places() 
     rows = feedback.compared(found)
     assert list(rows) == list(feedback.COMPARED_ON_IMAGES)
     assert [str(whole) for whole, _ in rows.values()] == ["+2.00 ± 0.00", *["+0.00 ± 0.00"] * 6]
+
+
+def test_what_is_fed_back_is_compared_with_the_same_window_that_observes() -> None:
+    arms = ("IMA early", "mild early", "IMA", "mild")
+    cells = product(["FedAvg"], ["MNIST"], arms, ("model", "window5", "swa_early", "swa_late"))
+    found = {cell: np.array([80.0, 85.0, 81.0]) + (cell[2] == "IMA early") for cell in cells}
+    reached = {cell: np.array([np.nan, 20.0, 30.0]) for cell in found}
+    tables = feedback.evidence(found, reached, rounds=300)
+    more = tables["D10"]["accuracy"].at(model="fed back") - tables["D10"]["accuracy"].at(model="observed")
+    assert {key[-1]: quantity.mean for key, quantity in more.items()} == {"150": 1.0, "225": 0.0}
+    assert tables["D15"]["rounds"]["MNIST", "FedAvg", "225", "SWA"].values == (301.0, 20.0, 30.0)
 
 
 def test_a_seed_that_misses_the_target_is_the_slowest_in_the_median() -> None:

@@ -433,8 +433,8 @@ def clients_are_near_their_own_optima(error: Numbers) -> Finding:
 
     The clients' mean test error by "panel" (a stage) and "model": after the "round", and after they have "trained on"
     alone until their loss settles. Here: within 3 points of 80, and within 2 of each other. Print: about 80 %, with
-    20 % for the ideal accuracy; on a balanced test set 80 % is the floor of whoever answers two classes only. No study
-    trains clients on; the first of the two errors is in the planes of Figure 1.
+    20 % for the ideal accuracy; on a balanced test set 80 % is the floor of whoever answers two classes only.
+    `python -m benchmarks.drift` trains clients on, with another network.
     """
     after = error.at(model="round")
     settled = error.at(model="trained on")
@@ -446,7 +446,7 @@ def early_updates_point_the_same_way(cosine: Numbers) -> Finding:
     """Early in training the clients' updates point roughly, but not exactly, the same way, so that drifts are small.
 
     The mean cosine of two clients' updates by "round", in the mean over the first twentieth of the rounds. Here: from
-    0.5, 60 degrees, to 0.95. No study gives it: the updates of each round have to be recorded.
+    0.5, 60 degrees, to 0.95. `python -m benchmarks.drift` gives it, with another network.
     """
     return between(_early(cosine).over("round"), 0.5, 0.95)
 
@@ -457,7 +457,7 @@ def late_updates_are_less_alike(cosine: Numbers) -> Finding:
     alike than early.
 
     The mean cosine of two clients' updates by "round": the mean over the last twentieth of the rounds is below that
-    over the first. No study gives it: the updates of each round have to be recorded.
+    over the first. `python -m benchmarks.drift` gives it, with another network.
     """
     return above(_early(cosine).over("round") - _late(cosine).over("round"))
 
@@ -471,7 +471,7 @@ def late_drifts_cancel(ratio: Numbers, loss: Numbers) -> Finding:
     over the last twentieth of the rounds (ten updates at right angles give 0.32). `loss` is that of the global model
     "before" the round, of its "clients" on average, and of their "mean", by "round" and "model"; here the mean's rise
     is below a tenth of the clients', or below zero if they do not rise, in the means over the first and over the last
-    twentieth. No study gives them: the updates of each round have to be recorded.
+    twentieth. `python -m benchmarks.drift` gives them, with another network.
     """
     rises = loss.without(model="before") - loss.at(model="before")
     left = []
@@ -688,7 +688,8 @@ def the_bound_is_not_zero(bound: Numbers) -> Finding:
 
     ((K - 1)/(n K)) sum over D of min Cov_kk', over the squared error, by "round", in the mean over the rounds: above 0.
     A negative bound, which one anti-correlated pair makes, takes nothing away. A seed is one partition with several
-    runs. `fedsash variance` gives a bound of the mean covariances, which is no lower than this one, of each sample.
+    runs, as in `python -m benchmarks.factors`. `fedsash variance` gives a bound of the mean covariances, which is no
+    lower than this one, of each sample.
     """
     return above(bound.over("round"))
 
@@ -704,7 +705,7 @@ def averaging_identical_clients_is_useless(covariance: Numbers, variance: Number
     the rounds; here between 0.9 and 1.1. The test error of the mean of K models by "clients" (K, at least three of
     them) and "round": here it falls by less than 1 point from the smallest K to the largest, in the mean over the
     rounds that both have. Equal distributions alone do not make Cov equal to Var: independent models have Cov = 0.
-    `fedsash variance` and `fedsash ensemble` give the numbers.
+    `fedsash variance` and `fedsash ensemble` give the numbers, and so does `python -m benchmarks.factors`.
     """
     share = together("round", lambda shared, own: fmean(shared) / fmean(own), covariance, variance)
     numbers = sorted(error.labels("clients"), key=float)
@@ -870,7 +871,7 @@ def bias_and_distance_dominate(size: Numbers) -> Finding:
     What each factor adds to the averaged model's squared error, by "run", "factor" and "round", in its mean size over
     the rounds from 40 on: "heterogeneous bias" and "locality" are each larger than "train bias", "variance" and
     "covariance". Locality adds the averaged model's squared error minus the ensemble's; the two biases share their
-    cross term in the squared bias. `fedsash decompose` of several runs gives variance and covariance.
+    cross term in the squared bias. `python -m benchmarks.factors` gives all five, with another network.
     """
     late = _rounds(size, TURN)
     sizes = late.over("round", _size)
@@ -913,7 +914,7 @@ def heterogeneous_data_make_clients_differ(similarity: Numbers) -> Finding:
     It is measured by the CKA of two clients' outputs, in the mean over all pairs, by "split" (#C = 2, IID), "run" and
     "round", in the mean over the rounds that both sides have: lower with two classes a client than IID, in both runs,
     and with two classes lower without decay than with it. CKA has no scale and no sign, so it is not the size of the
-    covariance, which should stand beside it. `fedsash decompose` gives CKA; an IID split is in no reproduction.
+    covariance, which should stand beside it. `python -m benchmarks.factors` has both splits, with another network.
     """
     skewed = similarity.at(split="#C = 2")
     more = skewed - similarity.at(split="IID")
@@ -958,7 +959,7 @@ def covariance_hardly_counts(covariance: Numbers, error: Numbers) -> Finding:
 
     The weighted sum of covariances and the squared error of the ensemble, both by "run" and "round": the size of the
     first over the second, in the mean over all rounds. Here: less than a twentieth. A seed is one partition with
-    several runs; `fedsash decompose` of these gives both numbers.
+    several runs; `fedsash decompose` of these gives both numbers, and so does `python -m benchmarks.factors`.
     """
     shares = covariance / error
     return of_all(below(shares.over("round", _size), 0.05), shares, run=RUNS)

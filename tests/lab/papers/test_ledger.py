@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.lab.papers import claims, ima, reproductions
-from fedsash.lab.papers.ledger import Cell, Ledger, Row, cells, data_of_paper, find, papers_settings
+from fedsash.lab.papers import claims, ima
+from fedsash.lab.papers.ledger import DATA_OF_PAPERS, Cell, Ledger, Row, cells, data_of, find, papers_settings
 from fedsash.lab.papers.measures import BEYOND, REACHED, entered_target
 from fedsash.lab.papers.merging import merge
 from fedsash.lab.papers.numbers import Key, Numbers
@@ -20,7 +20,6 @@ from fedsash.lab.papers.todo import complete
 from fedsash.lab.papers.wima import FIGURE_2, REPRODUCTIONS, TABLE_2, TABLE_5
 from fedsash.lab.papers.wima_claims import EARLY, LATEST
 from fedsash.settings.errors import FedsashError
-from support.by_default import some
 
 PLACE = {"table": "wima-table-5", "row": "CIFAR-10 a=0", "column": "all", "cell": ""}
 
@@ -170,19 +169,19 @@ def test_a_number_of_other_data_is_none_of_the_cell(tmp_path: Path) -> None:
     merged = merge(theirs.folder, ours, REPRODUCTIONS, claims())
     assert merged.taken == 0 and not ours.rows(cell()) and not ours.evidence("WiMA", claim)
     claims_line, cells_line = merged.lines
-    papers = '"cifar10", "cifar100", "femnist", "shakespeare", "landmarks"'
-    assert claims_line.endswith(f'left out: the data are "digits", and the paper\'s {papers}')
+    papers = ", ".join(f'"{name}"' for name in DATA_OF_PAPERS)
+    assert claims_line.endswith(f'left out: the data are "digits", and the papers\' {papers}')
     assert cells_line.endswith('left out: the data are "digits", and the paper\'s "cifar10"')
 
 
-@pytest.mark.parametrize("paper", some(claims(), "FedSWA", "FedWindow"))
-def test_the_data_of_every_paper_are_known(paper: str) -> None:
-    """Else evidence of any data would be taken for its claims."""
-    assert '"digits"' not in data_of_paper(paper, reproductions().values())
-    assert data_of_paper(paper, reproductions().values())
+@pytest.mark.full
+def test_the_data_that_the_papers_use_are_those_of_their_runs() -> None:
+    """Else evidence of any data would be taken for their claims."""
+    printed = [words for reproduction in reproductions().values() for words in papers_settings(reproduction)]
+    assert sorted(data_of(printed)) == [f'"{name}"' for name in DATA_OF_PAPERS]
 
 
-def test_evidence_for_a_claim_may_be_of_any_data_of_the_paper(tmp_path: Path) -> None:
+def test_evidence_for_a_claim_may_be_of_any_data_of_the_papers(tmp_path: Path) -> None:
     """Figure 2 is of CIFAR-100; what is found on CIFAR-10, which the paper has elsewhere, is kept as ours."""
     theirs, ours = Ledger(tmp_path / "theirs"), Ledger(tmp_path / "ours")
     claim = claims()["WiMA"]["W31"]
@@ -195,6 +194,16 @@ def test_evidence_for_a_claim_may_be_of_any_data_of_the_paper(tmp_path: Path) ->
     assert line.endswith("(ours)")
     (row,) = ours.evidence("WiMA", claim)
     assert 'data.name = "cifar10" (print: "cifar100")' in row["setting"]
+
+
+def test_evidence_of_no_run_is_ours_also_where_a_reproduction_gives_evidence_for_the_claim(tmp_path: Path) -> None:
+    theirs, ours = Ledger(tmp_path / "theirs"), Ledger(tmp_path / "ours")
+    ends: dict[Key, list[float]] = {("WiMA",): [40.0], (LATEST,): [39.0], (EARLY,): [30.0]}
+    evidence = {"accuracy": Numbers.measured(("line",), ends)}
+    theirs.enter_own("WiMA", claims()["WiMA"]["W31"], evidence, "ours: an MLP", "a command")
+    (line,) = merge(theirs.folder, ours, REPRODUCTIONS, claims()).lines
+    assert line.endswith("(ours)")
+    assert [row["setting"] for row in ours.evidence("WiMA", claims()["WiMA"]["W31"])] == ["ours: an MLP"]
 
 
 def test_a_file_says_of_which_cell_it_is_wherever_it_lies(tmp_path: Path) -> None:

@@ -42,6 +42,19 @@ CLAIMS = "claims"
 """The folder of the claims' files."""
 DATA = "data.name"
 """The setting that says of which data a number is."""
+DATA_OF_PAPERS = (
+    "cifar10",
+    "cifar100",
+    "digit_five",
+    "fashion_mnist",
+    "femnist",
+    "landmarks",
+    "mnist",
+    "pacs",
+    "shakespeare",
+    "tiny_imagenet",
+)
+"""The data sets that the papers use: what the runs of a claim may have, whichever paper it is of."""
 NO_SETTING = ("seed", "engine.precision", "data.path", "data.unpacked")
 """What a row's settings leave out: it has the seeds and the precision by themselves, and the rest changes no number."""
 SEPARATORS = re.compile(r"\s*/\s*")
@@ -241,30 +254,28 @@ def nearest_differences(settings: Mapping[str, str], printed: Sequence[PrintedSe
     return min((each.differences(settings) for each in printed), key=len, default=[])
 
 
-def other_data(runs: Iterable[Mapping[str, str]], allowed: Sequence[str]) -> str:
+def other_data(runs: Iterable[Mapping[str, str]], allowed: Sequence[str], whose: str = "the paper's") -> str:
     """What is wrong with the settings of runs whose data are none of those that are `allowed`; "" if nothing is.
+
+    `whose` the allowed ones are is said in the words.
 
     Other rounds or rates give another row of a number. Other data, as at scale tiny, give no row of it at all.
     """
     for settings in runs:
         data = settings.get(DATA)
         if data is not None and allowed and data not in allowed:
-            return f"the data are {data}, and the paper's {', '.join(allowed)}"
+            return f"the data are {data}, and {whose} {', '.join(allowed)}"
     return ""
+
+
+def data_of_no_paper(runs: Iterable[Mapping[str, str]]) -> str:
+    """What is wrong with the settings of a claim's runs if no paper uses their data; "" if one does, whichever."""
+    return other_data(runs, [show(name) for name in DATA_OF_PAPERS], "the papers'")
 
 
 def data_of(printed: Iterable[PrintedSettings]) -> list[str]:
     """The data sets of a paper's settings, as words: what a number's runs may have."""
     return list(dict.fromkeys(settings.words.get(DATA, "") for settings in printed))
-
-
-def data_of_paper(paper: str, reproductions: Iterable[Reproduction]) -> list[str]:
-    """The data sets that a paper uses anywhere, as words: what the runs of its claims may have."""
-    settings = []
-    for reproduction in reproductions:
-        if reproduction.paper == paper:
-            settings += papers_settings(reproduction)
-    return data_of(settings)
 
 
 def settings_of(run: PlannedRun, model: str | None = None) -> dict[str, str]:

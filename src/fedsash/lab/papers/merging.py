@@ -20,7 +20,7 @@ from .ledger import (
     Row,
     cells,
     data_of,
-    data_of_paper,
+    data_of_no_paper,
     other_data,
     setting_of,
 )
@@ -110,7 +110,7 @@ def _entered(
     cell = by_place[labels]  # type: ignore[index]
     rows = [Row.load(row) for row in table["rows"]]
     for row in rows:  # all of them are looked at before the first is entered
-        _check_data([row.settings], data_of(cell.settings))
+        _check(other_data([row.settings], data_of(cell.settings)))
         if row.unreached and not cell.has_target:
             raise RunError("unreached: must be empty, as the number is not counted up to a target")
         for name, numbers in (("values", row.values), ("unreached", row.unreached)):
@@ -146,8 +146,7 @@ def _entered_claim(
         runs = []
         for settings in row["runs"]:
             runs.append({str(key): str(word) for key, word in settings.items()})
-        if claim.of:
-            _check_data(runs, data_of_paper(paper, reproductions))
+        _check(data_of_no_paper(runs))
         setting = _setting_of_claim(claim, row, runs, reproductions)
         entry = {key: row[key] for key in ("evidence", "source", "date", "subject") if key in row}
         entry |= {"runs": runs, "setting": setting}
@@ -156,9 +155,8 @@ def _entered_claim(
         yield f"{paper} {name}: {finding.verdict} ({whose})"
 
 
-def _check_data(runs: Sequence[Mapping[str, str]], allowed: Sequence[str]) -> None:
-    """Raise `RunError` for runs of other data than those that are allowed."""
-    problem = other_data(runs, allowed)
+def _check(problem: str) -> None:
+    """Raise `RunError` if there is a problem."""
     if problem:
         raise RunError(problem)
 
@@ -175,8 +173,8 @@ def _setting_of_claim(
     runs: Sequence[Mapping[str, str]],
     reproductions: Iterable[Reproduction],
 ) -> str:
-    """The setting of a claim's row in words. What no reproduction runs has no printed setting: the row words it."""
-    if claim.of:
+    """The setting of a claim's row in words. What no reproduction has run has no printed setting: the row words it."""
+    if claim.of and runs:
         return setting_of(_reproduction(claim, reproductions), runs, str(row.get("subject", "")))
     setting = str(row["setting"])
     if not setting.startswith(OURS):

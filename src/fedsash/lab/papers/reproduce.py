@@ -29,7 +29,7 @@ from .ledger import (
     cells,
     collect,
     data_of,
-    data_of_paper,
+    data_of_no_paper,
     other_data,
     papers_settings,
     setting_of,
@@ -243,7 +243,7 @@ def _without_data(command: str) -> str:
 def _claims(order: Order, results: Results, command: str) -> list[str]:
     """Judge the claims whose evidence is in the runs, and write it into `rows`. Returns a line for each.
 
-    Evidence of data that the paper has nowhere, as at scale tiny, is judged and not written.
+    Evidence of data that no paper has, as at scale tiny, is judged and not written.
     """
     runs = _finished(results)
     if not runs or any(stopped_early(results, run) for run in runs):
@@ -254,7 +254,7 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
         if words not in settings:
             settings.append(words)
     row = {"runs": settings, "source": _without_data(command), "date": str(date.today())}
-    of_papers_data = not other_data(settings, data_of_paper(order.reproduction.paper, reproductions().values()))
+    of_papers_data = not data_of_no_paper(settings)
     lines = []
     ledger = Ledger(results.out / ROWS)
     for paper, by_name in claims().items():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.lab.papers import claims, ima
+from fedsash.lab.papers import claims, ima, reproductions
 from fedsash.lab.papers.ledger import DATA_OF_PAPERS, Cell, Ledger, Row, cells, data_of, find, papers_settings
 from fedsash.lab.papers.measures import BEYOND, REACHED, entered_target
 from fedsash.lab.papers.merging import merge

@@ -7,7 +7,8 @@
 Every scheme is run with each value of a small grid, over `--seeds` (5) seeds. The value with the fewest trips to the
 target, in the geometric mean over the seeds, is the scheme's. The gain is the quotient of the first scheme's mean and
 its own, with the 95 % interval of Student's t for the logarithms, paired by seed. A run that does not reach the target
-counts with all the trips that it may make. The last column says how many these are.
+counts with all the trips that it may make. The last column says how many these are. `buffer --rows FOLDER` enters its
+trips with IID clients there, for `fedsash reproduce --merge FOLDER`.
 """
 
 from __future__ import annotations
@@ -180,20 +181,20 @@ def enter(folder: Path, rows: Mapping[str, Found]) -> None:
         "FedBuff": rows["FedBuff, K = 10"],
     }
     trips = Numbers.measured(("scheme",), {(name,): list(found.trips) for name, found in of_scheme.items()})
-    setting = "ours: an MLP on IID digits, 30 clients to 90 %, each scheme with its best rate"
-    source = "python -m benchmarks.claims --rows FOLDER buffer"
+    setting = "ours: an MLP on IID digits, 30 clients to 90 %, each scheme with the best of three rates"
+    source = "python -m benchmarks.claims buffer --rows FOLDER"
     print(f"V34: {Ledger(folder).enter_own('FedWindow', CLAIMS['V34'], {'trips': trips}, setting, source)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rows", type=Path, metavar="FOLDER")
     claims = parser.add_subparsers(dest="claim", required=True)
     window = claims.add_parser("window")
     window.add_argument("data", choices=MODELS)
     window.add_argument("folder", nargs="?")
-    claims.add_parser("buffer")
+    buffer = claims.add_parser("buffer")
+    buffer.add_argument("--rows", type=Path, metavar="FOLDER")
     given = parser.parse_args()
     print("| split, target | scheme | rate | trips | gain (95 %) | seconds | not reached |\n" + "|---" * 7 + "|")
     digits: Table = {"name": "digits"}
@@ -211,7 +212,7 @@ def main() -> None:
         settings = [Setting(mnist, 32, 5, "iid", 0.95, 100, 5)]
     for setting in settings:
         rows = print_table(setting, schemes, given.seeds)
-        if given.rows and given.claim == "buffer" and setting.part == "iid":
+        if given.claim == "buffer" and given.rows and setting.part == "iid":
             enter(given.rows, rows)
 
 

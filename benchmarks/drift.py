@@ -2,9 +2,9 @@
 
     python -m benchmarks.drift DATA FOLDER      then fedsash reproduce --merge FOLDER
 
-FedAvg on Fashion-MNIST in the folder DATA: 100 clients of two shards of one class, ten a round, SGD with a rate of 0.01
-without decay, momentum 0.9 and weight decay 1e-3, five epochs in batches of 50, an MLP with 64 hidden units, 400
-rounds. Losses and errors are those of the test set, but for D5's.
+FedAvg on Fashion-MNIST in the folder DATA: 100 clients of two shards, each of one class, ten a round, SGD with a rate
+of 0.01 without decay, momentum 0.9 and weight decay 1e-3, five epochs in batches of 50, an MLP with 64 hidden units,
+400 rounds. Losses and errors are those of the test set, but for D5's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fedsash.server.state import State
 SETTING = "ours: FedAvg, an MLP, Fashion-MNIST, #C = 2, 10 of 100 clients a round"
 EPOCHS = 5
 TRAINED_ON = 20
-"""How many times as long clients train until their loss has settled: 100 epochs."""
+"""How many times as long clients train where A8 lets their loss settle: 100 epochs. That it has is not checked."""
 WINDOW = 5
 OUTSIDE_EVERY = 20
 """After every so many rounds the samples outside the cohort are looked at."""

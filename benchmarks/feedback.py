@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsash.lab.papers.claims import Evidence
-from fedsash.lab.papers.ima_claims import CLAIMS
+from fedsash.lab.papers.ima_claims import CLAIMS, lengths
 from fedsash.lab.papers.ledger import Ledger
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.report.collect import CollectedRun, collect
@@ -46,26 +46,27 @@ COMPARED_ON_IMAGES: dict[str, Pair] = {
     "window 20 that observes, less IMA": (("off", "window20"), ("IMA", "window5")),
     "IMA, less mild steps with a window of 5 that observes": (("IMA", "window5"), ("mild", "window5")),
     "early IMA, less early mild steps with a window of 5": ((EARLY, "window5"), ("mild early", "window5")),
-    "mild steps, less constant steps, window 5 observes": (("mild", "window5"), ("off", "window5")),
+    "mild steps, less the usual decay, window 5 observes": (("mild", "window5"), ("off", "window5")),
     "SWA that observes, less IMA": (("off", "swa_late"), ("IMA", "window5")),
     "SWA from the early start, less early IMA": (("off", "swa_early"), (EARLY, "window5")),
     "window 5 that observes, less IMA": (("off", "window5"), ("IMA", "window5")),
 }
 TIMED = (
     ("off", "model"),
+    ("off", "window5"),
     ("off", "window20"),
+    ("off", "swa_early"),
     ("off", "swa_late"),
     ("IMA", "window5"),
     ("mild", "window5"),
     (EARLY, "window5"),
+    ("mild early", "window5"),
 )
-"""Of which the rounds to the target are counted."""
-STARTS = {
-    "150": ("IMA early", "mild early", "swa_early"),
-    "225": ("IMA", "mild", "swa_late"),
-}
-"""The arms of IMA and of its smaller steps alone, and the SWA that observes, by the round of the start."""
-MODELS_OF_D15 = ("none", "IMA", "window", "SWA")
+"""Of which the rounds to the target are counted; SWA has no model before its start."""
+STARTS = {"200": 150, "300": 225}
+"""The round of each start by the round of the paper's 400 that is as late."""
+ARMS_FROM = {"200": ("IMA early", "mild early", "swa_early"), "300": ("IMA", "mild", "swa_late")}
+"""The arms of IMA and of its smaller steps alone, and the SWA that observes, by start."""
 SOURCE = "python -m benchmarks.feedback runs/observing observing.png FOLDER"
 
 
@@ -168,40 +169,55 @@ def differences(found: Mapping[Cell, Floats]) -> Iterator[str]:
 
 
 def evidence(found: Mapping[Cell, Floats], reached: Mapping[Cell, Floats], rounds: int) -> dict[str, Evidence]:
-    """What D10 and D15 need: accuracies and rounds by place, method, start and model, all with IMA's smaller steps.
+    """What D10 and D15 need: accuracies and rounds by start and model, all with IMA's smaller steps.
 
-    A seed that misses the target counts with one round more than the runs have.
+    In each seed they are means over methods and places, of the rounds over those alone in which nothing has reached the
+    target before the start: there all models are still the same. A seed that misses the target has one round more than
+    the runs. Rounds that no method and place has are not known.
     """
-    missed = float(rounds + 1)
-    measured = {name: (found[cell], np.nan_to_num(reached[cell], nan=missed)) for name, cell in _named_cells(found)}
-    models = {"D10": {"IMA": "fed back", "window": "observed"}, "D15": {name: name for name in MODELS_OF_D15}}
-    claims = {}
-    for claim, names in models.items():
-        tables: list[dict[Key, list[float]]] = [{}, {}]
-        for (*where, model), values in measured.items():
-            if model in names:
-                for table, each in zip(tables, values, strict=True):
-                    table[(*where, names[model])] = each.tolist()
-        dims = ("place", "method", "start", "model")
-        accuracy, to_target = [Numbers.measured(dims, table) for table in tables]
-        length = Numbers.exact((), {(): rounds})
-        claims[claim] = {"accuracy": accuracy, "rounds": to_target, "length": length}
-    return claims
+    accuracy: dict[Key, list[float]] = {}
+    to_target: dict[Key, list[float]] = {}
+    of_cells = list(dict.fromkeys(cell[:2] for cell in found))
+    for start, first in STARTS.items():
+        models = models_from(start)
+        still_open = [
+            where
+            for where in of_cells
+            if all(np.nanmin([rounds, *reached[*where, *each]]) > first for each in models.values())
+        ]
+        for name, each in models.items():
+            accuracy[start, name] = np.mean([found[*where, *each] for where in of_cells], axis=0).tolist()
+            counted = [np.nan_to_num(reached[*where, *each], nan=rounds + 1) for where in still_open]
+            unknown = np.full(len(accuracy[start, name]), np.nan)
+            to_target[start, name] = (np.mean(counted, axis=0) if counted else unknown).tolist()
+    dims = ("start", "model")
+    both = {"accuracy": Numbers.measured(dims, accuracy), "rounds": Numbers.measured(dims, to_target)}
+    seeds = max(len(values) for values in accuracy.values())
+    length = {"length": lengths(rounds, map(str, range(seeds)))}
+    fed_back = {name: _renamed(table, {"IMA": "fed back", "window": "observed"}) for name, table in both.items()}
+    return {"D10": fed_back | length, "D15": both | length}
 
 
-def _named_cells(found: Mapping[Cell, Floats]) -> Iterator[tuple[Key, Cell]]:
-    """Each model of D15 by place, method, start and name, with its cell."""
-    for start, (ima, mild, swa) in STARTS.items():
-        cells = {"none": (mild, "model"), "IMA": (ima, "window5"), "window": (mild, "window5"), "SWA": (mild, swa)}
-        for method, place in dict.fromkeys(cell[:2] for cell in found):
-            for name, (arm, model) in cells.items():
-                yield (place, method, start, name), (method, place, arm, model)
+def models_from(start: str) -> dict[str, tuple[str, str]]:
+    """The models of D15 from a start, each an arm's."""
+    ima, mild, swa = ARMS_FROM[start]
+    return {"none": (mild, "model"), "IMA": (ima, "window5"), "window": (mild, "window5"), "SWA": (mild, swa)}
+
+
+def _renamed(numbers: Numbers, names: Mapping[str, str]) -> Numbers:
+    """The numbers of some models alone, under other names."""
+    chosen = {}
+    for (start, model), quantity in numbers.items():
+        if model in names:
+            chosen[start, names[str(model)]] = quantity
+    return Numbers(numbers.dims, chosen)
 
 
 def enter(folder: Path, of_claims: Mapping[str, Evidence], found: Mapping[Cell, Floats], rounds: int) -> None:
     """Enter the evidence into a ledger."""
     places = dict.fromkeys(place for _, place, _, _ in found)
-    setting = f"ours: {'; '.join(places)}; {', '.join(methods_of(found))}; {rounds} rounds"
+    means = f"means over {'; '.join(places)}; {', '.join(methods_of(found))}"
+    setting = f"ours: {means}; {rounds} rounds, two starts; the target is the end of the run without IMA"
     for claim, numbers in of_claims.items():
         finding = Ledger(folder).enter_own("IMA", CLAIMS[claim], numbers, setting, SOURCE)
         print(f"{claim}: {finding}")

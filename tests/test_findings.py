@@ -16,6 +16,10 @@ from examples.findings.small_shards import SmallShards
 from examples.findings.summed import SummedScaffold
 
 from fedsash.lab import sweeps
+from fedsash.lab.papers.ima_claims import CLAIMS as IMA
+from fedsash.lab.papers.ima_claims import lengths
+from fedsash.lab.papers.ledger import Ledger
+from fedsash.lab.papers.numbers import Numbers
 from fedsash.methods.sampling import Function, Uniform
 from fedsash.testing import check_partition, close
 from support.places import ROOT
@@ -126,6 +130,7 @@ def test_summed_variates_are_n_times_their_mean() -> None:
     [
         ("zoo", 2 * 3 * 2 * 4 * 50),
         ("feedback", 5 * 2 * 6 * 4),
+        ("observing", 5 * 5 * 2 * 3 * 6),
         ("scaffold", 2 * 4 * 4),
         ("normalisation", 3 * 3),
         ("participation", 3 * 2),
@@ -185,21 +190,51 @@ def test_on_images_each_difference_is_paired_by_seed_and_averaged_over_places() 
     assert [str(whole) for whole, _ in rows.values()] == ["+2.00 ± 0.00", *["+0.00 ± 0.00"] * 6]
 
 
-def test_what_is_fed_back_is_compared_with_the_same_window_that_observes() -> None:
+Cells = dict[feedback.Cell, np.ndarray]
+
+
+def of_two_places(late: float, early: float) -> tuple[Cells, Cells]:
+    """Accuracies of two seeds, one point higher with early IMA, and rounds: MNIST reaches the target first."""
     arms = ("IMA early", "mild early", "IMA", "mild")
-    cells = product(["FedAvg"], ["MNIST"], arms, ("model", "window5", "swa_early", "swa_late"))
-    found = {cell: np.array([80.0, 85.0, 81.0]) + (cell[2] == "IMA early") for cell in cells}
-    reached = {cell: np.array([np.nan, 20.0, 30.0]) for cell in found}
-    tables = feedback.evidence(found, reached, rounds=300)
+    cells = list(product(["FedAvg"], ["MNIST", "Fashion-MNIST"], arms, ("model", "window5", "swa_early", "swa_late")))
+    found = {cell: np.array([80.0, 85.0]) + (cell[2] == "IMA early") for cell in cells}
+    reached = {cell: np.array([np.nan, early if cell[1] == "MNIST" else late]) for cell in cells}
+    return found, reached
+
+
+def test_what_is_fed_back_is_compared_with_the_same_window_that_observes() -> None:
+    tables = feedback.evidence(*of_two_places(late=280.0, early=200.0), rounds=300)
     more = tables["D10"]["accuracy"].at(model="fed back") - tables["D10"]["accuracy"].at(model="observed")
-    assert {key[-1]: quantity.mean for key, quantity in more.items()} == {"150": 1.0, "225": 0.0}
-    assert tables["D15"]["rounds"]["MNIST", "FedAvg", "225", "SWA"].values == (301.0, 20.0, 30.0)
+    assert {key: quantity.mean for key, quantity in more.items()} == {("200",): 1.0, ("300",): 0.0}
+    rounds = tables["D15"]["rounds"]
+    assert rounds["200", "SWA"].values == (301.0, 240.0)
+    assert rounds["300", "SWA"].values == (301.0, 280.0), "MNIST has reached it in round 200, before the start in 225"
+
+
+def test_rounds_to_a_target_that_all_reach_before_the_start_are_not_known_and_decide_nothing(tmp_path: Path) -> None:
+    tables = feedback.evidence(*of_two_places(late=100.0, early=100.0), rounds=300)
+    assert np.isnan(tables["D10"]["rounds"]["300", "observed"].values).all()
+    feedback.enter(tmp_path, tables, *of_two_places(100.0, 100.0)[:1], rounds=300)
+    ((_, finding),) = Ledger(tmp_path).judged("IMA", IMA["D10"])
+    assert finding.holds is None
+
+
+def test_the_lengths_of_runs_go_through_a_ledger_with_their_seeds(tmp_path: Path) -> None:
+    """Else rounds of several seeds, which are compared with them, would be left with one."""
+    seeds = ("0", "1", "2")
+    rounds = {
+        ("FedAvg", start): dict(zip(seeds, values, strict=True))
+        for start, values in (("150", (200.0, 210.0, 205.0)), ("FMA", (390.0, 391.0, 401.0)))
+    }
+    evidence = {"rounds": Numbers.measured(("method", "start"), rounds), "length": lengths(400, seeds)}
+    finding = Ledger(tmp_path).enter_own("IMA", IMA["F8"], evidence, "ours: three seeds", "a command")
+    assert "seeds that a verdict needs" not in finding.words
 
 
 def test_a_seed_that_misses_the_target_is_the_slowest_in_the_median() -> None:
     found = {("FedAvg", "MNIST", *cell): np.array([30.0, np.nan, 10.0]) for cell in feedback.TIMED}
     found["FedAvg", "MNIST", "off", "model"] = np.array([np.nan, np.nan, 10.0])
-    assert list(feedback.times(found))[2] == "| FedAvg | MNIST | not reached | 30 | 30 | 30 | 30 | 30 |"
+    assert list(feedback.times(found))[2] == "| FedAvg | MNIST | not reached" + " | 30" * 8 + " |"
 
 
 def test_means_of_ten_rounds_and_how_often_a_run_is_ahead() -> None:

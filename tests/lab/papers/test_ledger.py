@@ -389,6 +389,16 @@ def test_evidence_that_no_reproduction_gives_is_ours_and_never_at_the_printed_se
     assert verdicts == [(setting, True)] * taken
 
 
+def test_a_benchmark_that_is_run_again_takes_the_place_of_what_it_found_before(tmp_path: Path) -> None:
+    claim = claims()["FedWindow"]["V34"]
+    ledger = Ledger(tmp_path)
+    for trips in (250.0, 300.0):
+        evidence = {"trips": Numbers.measured(("scheme",), {("FedAsync",): [trips], ("FedBuff",): [100.0]})}
+        ledger.enter_own("FedWindow", claim, evidence, "ours: one reading", "one command")
+    (row,) = ledger.evidence("FedWindow", claim)
+    assert Numbers.load(row["evidence"]["trips"])["FedAsync",].values == (300.0,)
+
+
 def test_readings_of_one_command_without_runs_stand_beside_each_other(tmp_path: Path) -> None:
     claim = claims()["FedWindow"]["V34"]
     evidence = {"trips": Numbers.measured(("scheme",), {("FedAsync",): [250.0], ("FedBuff",): [100.0]})}

@@ -455,16 +455,17 @@ class Ledger:
     def enter_claim(self, paper: str, claim: Claim, row: Mapping[str, Any]) -> Finding:
         """Put evidence for a claim into its file: beside that of other settings, with the seeds of the same one.
 
-        What the same command has entered of fewer runs, because one of its processes was killed, is replaced. Returns
-        what all of its seeds say.
+        What the same command has entered of fewer runs, because one of its processes was killed, is replaced, and so is
+        what the same benchmark has entered before. Returns what all of its seeds say.
         """
         claim.judged(_numbers(row))  # evidence of another shape is refused before anything is written
         rows = []
         for entered in self.evidence(paper, claim):
-            if entered["setting"] == row["setting"]:
-                row = {**row, "evidence": _joined(entered["evidence"], row["evidence"])}
-                continue
             is_same_command = entered.get("source") == row.get("source")
+            if entered["setting"] == row["setting"]:
+                if row["runs"] or not is_same_command:
+                    row = {**row, "evidence": _joined(entered["evidence"], row["evidence"])}
+                continue
             is_part = bool(entered["runs"]) and all(run in row["runs"] for run in entered["runs"])
             if not (is_same_command and is_part):
                 rows.append(entered)

@@ -688,8 +688,9 @@ def the_bound_is_not_zero(bound: Numbers) -> Finding:
 
     ((K - 1)/(n K)) sum over D of min Cov_kk', over the squared error, by "round", in the mean over the rounds: above 0.
     A negative bound, which one anti-correlated pair makes, takes nothing away. A seed is one partition with several
-    runs, as in `python -m benchmarks.factors`. `fedsash variance` gives a bound of the mean covariances, which is no
-    lower than this one, of each sample.
+    runs. The least of estimates from few runs is too low, also where all clients are independent, so that a no needs a
+    pair that other runs have chosen: `python -m benchmarks.factors`. `fedsash variance` gives a bound of the mean
+    covariances, which is no lower than this one, of each sample.
     """
     return above(bound.over("round"))
 
@@ -959,7 +960,8 @@ def covariance_hardly_counts(covariance: Numbers, error: Numbers) -> Finding:
 
     The weighted sum of covariances and the squared error of the ensemble, both by "run" and "round": the size of the
     first over the second, in the mean over all rounds. Here: less than a twentieth. A seed is one partition with
-    several runs; `fedsash decompose` of these gives both numbers, and so does `python -m benchmarks.factors`.
+    several runs; `fedsash decompose` gives both numbers as means over these, and `python -m benchmarks.factors` without
+    the bias of few runs.
     """
     shares = covariance / error
     return of_all(below(shares.over("round", _size), 0.05), shares, run=RUNS)

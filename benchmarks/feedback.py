@@ -109,6 +109,20 @@ def _by_seed(found: Mapping[Cell, Mapping[int, float]]) -> dict[Cell, Floats]:
     return {cell: np.array([values[seed] for seed in sorted(values)]) for cell, values in found.items()}
 
 
+def whole_places(found: Mapping[Cell, Floats]) -> dict[Cell, Floats]:
+    """The cells of the places that are finished: each has all methods, arms and models, with the same seeds."""
+    most = max(len(values) for values in found.values())
+    cells = {(method, arm, model) for method, _, arm, model in found}
+    whole = {}
+    for place in dict.fromkeys(place for _, place, _, _ in found):
+        of_place = {(method, place, arm, model) for method, arm, model in cells}
+        if all(cell in found and len(found[cell]) == most for cell in of_place):
+            whole |= {cell: found[cell] for cell in found if cell in of_place}
+        else:
+            print(f"left out, as it is not finished: {place}")
+    return whole
+
+
 def levels(found: Mapping[Cell, Floats]) -> Iterator[str]:
     """A row for each method and heterogeneity."""
     arms = list(dict.fromkeys(arm for _, _, arm, _ in found))
@@ -224,10 +238,10 @@ def enter(folder: Path, of_claims: Mapping[str, Evidence], found: Mapping[Cell, 
 
 
 def main(folder: Path, file: Path, rows: Path | None = None) -> None:
-    found = accuracies(folder)
+    found = whole_places(accuracies(folder))
     print("\n".join([*levels(found), "", *differences(found)]))
     if pairs(found) is COMPARED_ON_IMAGES:
-        reached = rounds_to_the_end(folder)
+        reached = {cell: rounds for cell, rounds in rounds_to_the_end(folder).items() if cell in found}
         print("\n".join(["", *times(reached)]))
         if rows is not None:
             rounds = max(run.rounds for run in collect([folder]).runs)

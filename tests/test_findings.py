@@ -193,6 +193,17 @@ def test_on_images_each_difference_is_paired_by_seed_and_averaged_over_places() 
 Cells = dict[feedback.Cell, np.ndarray]
 
 
+def test_a_place_that_lacks_a_seed_or_an_arm_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = product(["FedAvg", "FedProx"], ["MNIST", "CIFAR-10", "digits"], ["off", "IMA"], ["model"])
+    found = {cell: np.zeros(3) for cell in cells}
+    found["FedProx", "CIFAR-10", "IMA", "model"] = np.zeros(2)
+    del found["FedAvg", "digits", "IMA", "model"]
+    assert {place for _, place, _, _ in feedback.whole_places(found)} == {"MNIST"}
+    assert capsys.readouterr().out.splitlines() == [
+        f"left out, as it is not finished: {x}" for x in ("CIFAR-10", "digits")
+    ]
+
+
 def of_two_places(late: float, early: float) -> tuple[Cells, Cells]:
     """Accuracies of two seeds, one point higher with early IMA, and rounds: MNIST reaches the target first."""
     arms = ("IMA early", "mild early", "IMA", "mild")

@@ -100,8 +100,8 @@ def rounds_to_the_end(folder: Path) -> dict[Cell, Floats]:
 
 
 def _place(run: CollectedRun) -> str:
-    """The labels of a run besides its seed, method and arm, such as its data set and heterogeneity."""
-    others = [label for axis, label in run.labels.items() if axis not in ("seed", "method", "arm")]
+    """The labels of a run besides its seed, method, arm and sweep, such as its data set and heterogeneity."""
+    others = [label for axis, label in run.labels.items() if axis not in ("seed", "method", "arm", "sweep")]
     return ", ".join(others)
 
 

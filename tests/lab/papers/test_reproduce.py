@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from fedsash.lab.cli import main
 from fedsash.lab.papers import names
 from fedsash.lab.papers.figures import StudyFigure
-from fedsash.lab.papers.reproduce import Order, reproduce, with_data
+from fedsash.lab.papers.reproduce import Order, reproduce, with_data, without_folders
 from fedsash.lab.studies.flatness import FlatnessStudy
 from support.reproduced import load, reproduction
 
@@ -30,6 +31,20 @@ def test_data_that_are_elsewhere_are_taken_from_there(tmp_path: Path) -> None:
     asked = load("ima-table-1").plan(only=["row=FMNIST #C=2"], overrides=[f"data.path={own}"])
     sweep, missing = with_data(asked, tmp_path)
     assert missing == {} and {run.experiment.data.path for run in sweep.runs} == {own}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "setting, in_a_row",
+    [
+        ("data.path=/home/me/data/mnist10k", "data.path=DIR/mnist10k"),
+        ('data={name="mnist", path="/my data/mnist"}', 'data={name="mnist", path="DIR/mnist"}'),
+        ("data.path=mnist", "data.path=mnist"),
+        ("model.path=a/b", "model.path=a/b"),
+    ],
+)
+def test_the_command_in_a_row_names_no_folder_of_whoever_ran_it(setting: str, in_a_row: str) -> None:
+    command = shlex.join(["fedsash", "reproduce", "ima-table-1", "--data", "/home/me/data", "--set", setting])
+    assert without_folders(command) == shlex.join(["fedsash", "reproduce", "ima-table-1", "--set", in_a_row])
 
 
 @pytest.mark.pictures

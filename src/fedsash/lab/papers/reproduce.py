@@ -43,6 +43,8 @@ ROWS = "rows"
 """The folder, in that of a reproduction, with what it adds to a ledger."""
 MOST_VALUES = 4
 """How many values of a setting a line on differences has."""
+PATH = re.compile(r'(\bpath\s*=\s*"?)[^",}]*/')
+"""The path of data in a setting such as `data.path=/home/me/mnist` or `data={path="/me/mnist"}`, up to its name."""
 
 
 @dataclass(frozen=True)
@@ -227,16 +229,19 @@ def _rows(order: Order, results: Results, command: str) -> int:
     if not _has_ledger(order):
         return 0
     wanted = order.cells or cells(order.reproduction)
-    source = _without_data(command)
+    source = without_folders(command)
     return collect(order.reproduction, results, Ledger(results.out / ROWS), wanted, str(date.today()), source)
 
 
-def _without_data(command: str) -> str:
-    """The command without the folder of the data: who takes a row from somebody else has them in another place."""
+def without_folders(command: str) -> str:
+    """The command without the folders of the data: who takes a row from somebody else has them in another place."""
     words = shlex.split(command)
     if "--data" in words:
         place = words.index("--data")
         del words[place : place + 2]
+    for place in range(1, len(words)):
+        if words[place - 1] == "--set" and words[place].startswith("data"):
+            words[place] = PATH.sub(r"\1DIR/", words[place])
     return shlex.join(words)
 
 
@@ -253,7 +258,7 @@ def _claims(order: Order, results: Results, command: str) -> list[str]:
         words = settings_of(run)
         if words not in settings:
             settings.append(words)
-    row = {"runs": settings, "source": _without_data(command), "date": str(date.today())}
+    row = {"runs": settings, "source": without_folders(command), "date": str(date.today())}
     of_papers_data = not data_of_no_paper(settings)
     lines = []
     ledger = Ledger(results.out / ROWS)

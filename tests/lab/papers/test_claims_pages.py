@@ -28,10 +28,13 @@ def test_a_page_is_what_the_script_gives(path: Path) -> None:
 
 @pytest.mark.full
 def test_every_claim_of_the_list_stands_on_the_page_once() -> None:
-    """49 of tier A, 110 of tier B, 100 of tier C."""
-    tiers = {"A": 0, "B": 0, "C": 0}
-    names = []
-    for part in re.split(r"^### ", with_claims(CLAIMS_PAGE.read_text()), flags=re.MULTILINE)[1:]:
+    """49 of tier A, 110 of tier B, 100 of tier C, of which those that nobody tests are named in a sentence alone."""
+    page = with_claims(CLAIMS_PAGE.read_text())
+    left_out = re.search(r"^Left out are [^:]*:([^.]*)\.", page, flags=re.MULTILINE)
+    assert left_out is not None
+    names = re.findall(r"[A-Z]\d+", left_out[1])
+    tiers = {"A": 0, "B": 0, "C": len(names)}
+    for part in re.split(r"^### ", page, flags=re.MULTILINE)[1:]:
         tier = re.match(r".*\(([ABC])\)$", part.partition("\n")[0])
         found = re.findall(r"^(?:\||-) ([A-Z]\d+)(?: \||:)", part.partition("\n## ")[0], flags=re.MULTILINE)
         assert tier is not None

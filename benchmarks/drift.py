@@ -9,7 +9,6 @@ of 0.01 without decay, momentum 0.9 and weight decay 1e-3, five epochs in batche
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,11 +26,12 @@ from fedsash.lab.config import parse
 from fedsash.lab.papers.claims import Evidence
 from fedsash.lab.papers.ima_claims import CLAIMS as OF_THE_METHOD
 from fedsash.lab.papers.ima_theory import CLAIMS as OF_THE_THEORY
-from fedsash.lab.papers.ledger import Ledger
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.studies.client_models import ClientModels, client_models
 from fedsash.lab.studies.outputs import outputs
 from fedsash.server.state import State
+
+from .evidence import arguments, enter
 
 SETTING = "ours: FedAvg, an MLP, Fashion-MNIST, #C = 2, 10 of 100 clients a round"
 EPOCHS = 5
@@ -167,21 +167,12 @@ def evidence(courses: dict[str, Course]) -> dict[str, Evidence]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED")
-    parser.add_argument("--rounds", type=int, default=400)
-    options = parser.parse_args()
+    options = arguments(__doc__, rounds=400)
     courses: dict[str, Course] = {}
     for seed in options.seeds:
         courses[str(seed)] = train(federation(options.data, seed), options.rounds)
         print(f"seed {seed} has been run", flush=True)
-    source = f"python -m benchmarks.drift DATA FOLDER --seeds {' '.join(courses)} --rounds {options.rounds}"
-    for claim, numbers in evidence(courses).items():
-        setting = f"{SETTING}, {options.rounds} rounds"
-        finding = Ledger(options.folder).enter_own("IMA", CLAIMS[claim], numbers, setting, source)
-        print(f"{claim}: {finding}")
+    enter(options, "drift", "IMA", CLAIMS, evidence(courses), SETTING)
 
 
 if __name__ == "__main__":

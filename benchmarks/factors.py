@@ -12,7 +12,6 @@ are looked at, on all 5,000 images.
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,13 +26,14 @@ from fedsash import Federation
 from fedsash.lab.config import parse
 from fedsash.lab.papers.claims import Evidence
 from fedsash.lab.papers.ima_theory import CLAIMS
-from fedsash.lab.papers.ledger import Ledger
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.client_studies import over_orders
 from fedsash.lab.studies.decomposition import likeness, predictions, probabilities
 from fedsash.settings.errors import check
 from fedsash.vector.arrays import Ints
+
+from .evidence import arguments, enter
 
 SETTING = "ours: FedAvg, an MLP, Fashion-MNIST, 10 clients of 500 images, expectations over 4 trainings"
 PRINTED_ROUNDS = 400
@@ -261,12 +261,7 @@ class Found:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED")
-    parser.add_argument("--rounds", type=int, default=200)
-    options = parser.parse_args()
+    options = arguments(__doc__, rounds=200)
     found = Found()
     for seed in options.seeds:
         for split in SPLITS:
@@ -274,12 +269,7 @@ def main() -> None:
                 for round, trainings in train(options.data, split, rate, seed, options.rounds):
                     found.look(trainings, split, rate, seed, round)
         print(f"seed {seed} has been run", flush=True)
-    seeds = " ".join(map(str, options.seeds))
-    source = f"python -m benchmarks.factors DATA FOLDER --seeds {seeds} --rounds {options.rounds}"
-    for claim, numbers in found.evidence().items():
-        setting = f"{SETTING}, {options.rounds} rounds"
-        finding = Ledger(options.folder).enter_own("IMA", CLAIMS[claim], numbers, setting, source)
-        print(f"{claim}: {finding}")
+    enter(options, "factors", "IMA", CLAIMS, found.evidence(), SETTING)
 
 
 def train(data: Path, split: str, rate: str, seed: int, rounds: int) -> Iterator[tuple[int, Trainings]]:

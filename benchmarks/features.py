@@ -10,7 +10,6 @@ evenly spaced in the last tenth. The claims also speak of CIFAR-100, for which t
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,11 +24,12 @@ from fedsash import Federation
 from fedsash.data.samples import Samples
 from fedsash.lab.config import parse
 from fedsash.lab.papers.claims import Evidence
-from fedsash.lab.papers.ledger import Ledger
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.wima_claims import CLAIMS
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.outputs import features, outputs, spread
+
+from .evidence import arguments, enter, show
 
 SETTING = "ours: FedAvg, an MLP, Fashion-MNIST for CIFAR-10, 10 of 100 clients a round, W = 10"
 SPLITS = {"CIFAR-10 a=0": 0.0, "CIFAR-10 a=0.05": 0.05}
@@ -141,12 +141,7 @@ def evidence(courses: Mapping[tuple[str, str, int], Course]) -> dict[str, Eviden
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED")
-    parser.add_argument("--rounds", type=int, default=1000)
-    options = parser.parse_args()
+    options = arguments(__doc__, rounds=1000)
     courses: dict[tuple[str, str, int], Course] = {}
     for seed in options.seeds:
         for split, alpha in SPLITS.items():
@@ -154,15 +149,9 @@ def main() -> None:
                 made = federation(options.data, seed, alpha, batch)
                 courses[str(seed), split, batch] = train(made, options.rounds)
         print(f"seed {seed} has been run", flush=True)
-    seeds = " ".join(map(str, options.seeds))
-    source = f"python -m benchmarks.features DATA FOLDER --seeds {seeds} --rounds {options.rounds}"
-    for claim, numbers in evidence(courses).items():
-        setting = f"{SETTING}, {options.rounds} rounds"
-        finding = Ledger(options.folder).enter_own("WiMA", CLAIMS[claim], numbers, setting, source)
-        print(f"{claim}: {finding}")
-        for table in numbers.values():
-            for key, quantity in table.items():
-                print(f"  {' '.join(map(str, key))}: {quantity.mean:.2f}")
+    measured = evidence(courses)
+    enter(options, "features", "WiMA", CLAIMS, measured, SETTING)
+    show(measured)
 
 
 if __name__ == "__main__":

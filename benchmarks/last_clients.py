@@ -10,7 +10,6 @@ of its last 100 rounds.
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,12 +23,13 @@ from torch import Tensor
 from fedsash import Federation, Uniform
 from fedsash.data.samples import Samples
 from fedsash.lab.config import parse
-from fedsash.lab.papers.ledger import Ledger
 from fedsash.lab.papers.numbers import Key, Numbers
 from fedsash.lab.papers.wima_claims import CLAIMS
 from fedsash.lab.studies.outputs import outputs
 from fedsash.methods.sampling import Function
 from fedsash.vector.arrays import Ints
+
+from .evidence import arguments, enter, show
 
 SETTING = "ours: FedAvg, an MLP, Fashion-MNIST, one class a client, 10 of 100 clients a round, W = 10"
 END = 100
@@ -168,25 +168,14 @@ def evidence(runs: dict[str, list[Run]]) -> dict[str, dict[str, Numbers]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED")
-    parser.add_argument("--rounds", type=int, default=1000)
-    options = parser.parse_args()
+    options = arguments(__doc__, rounds=1000)
     runs: dict[str, list[Run]] = {}
     for seed in options.seeds:
         runs[str(seed)] = [train(federation(options.data, seed, draw), options.rounds) for draw in range(DRAWS)]
         print(f"seed {seed} has been run", flush=True)
-    seeds = " ".join(runs)
-    source = f"python -m benchmarks.last_clients DATA FOLDER --seeds {seeds} --rounds {options.rounds}"
-    for claim, numbers in evidence(runs).items():
-        setting = f"{SETTING}, {options.rounds} rounds"
-        finding = Ledger(options.folder).enter_own("WiMA", CLAIMS[claim], numbers, setting, source)
-        print(f"{claim}: {finding}")
-        for name, table in numbers.items():
-            for key, quantity in table.items():
-                print(f"  {name} {' '.join(map(str, key))}: {quantity.mean:.2f}")
+    measured = evidence(runs)
+    enter(options, "last_clients", "WiMA", CLAIMS, measured, SETTING)
+    show(measured)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ def test_data_that_are_elsewhere_are_taken_from_there(tmp_path: Path) -> None:
     [
         ("data.path=/home/me/data/mnist10k", "data.path=DIR/mnist10k"),
         ('data={name="mnist", path="/my data/mnist"}', 'data={name="mnist", path="DIR/mnist"}'),
+        ("data={path='/home/me/mnist'}", "data={path='DIR/mnist'}"),
         ("data.path=mnist", "data.path=mnist"),
         ("model.path=a/b", "model.path=a/b"),
     ],

@@ -43,7 +43,7 @@ ROWS = "rows"
 """The folder, in that of a reproduction, with what it adds to a ledger."""
 MOST_VALUES = 4
 """How many values of a setting a line on differences has."""
-PATH = re.compile(r'(\bpath\s*=\s*"?)[^",}]*/')
+PATH = re.compile(r"""(\bpath\s*=\s*["']?)[^"',}]*/""")
 """The path of data in a setting such as `data.path=/home/me/mnist` or `data={path="/me/mnist"}`, up to its name."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsash import RunError
 from fedsash.evaluation import Score
@@ -364,6 +367,35 @@ def test_a_table_knows_its_own_checksum(tmp_path: Path) -> None:
 def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"'[^']*/nowhere/x\.png'"):
         files.replace_file(tmp_path / "nowhere" / "x.png", b"")
+
+
+def test_json_has_a_line_for_each_item_and_one_for_a_list_of_plain_values() -> None:
+    data = {"curve": [1, 2.5, math.nan], "rows": [[0, "[ 1 ]"], {"at": ()}], 3: {}}
+    lines = [
+        "{",
+        '  "curve": [1, 2.5, null],',
+        '  "rows": [',
+        '    [0, "[ 1 ]"],',
+        "    {",
+        '      "at": []',
+        "    }",
+        "  ],",
+        '  "3": {}',
+        "}",
+    ]
+    assert files.json_of(data).decode().splitlines() == lines
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_json_is_read_back_as_it_was(value: Any) -> None:
+    assert json.loads(files.json_of(value)) == value
 
 
 def test_json_has_no_control_character_so_that_a_terminal_prints_it_as_it_is() -> None:

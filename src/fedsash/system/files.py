@@ -60,16 +60,42 @@ def write_table(path: Path | str, data: Mapping[str, Any]) -> None:
 
     It gets a `checksum` of its own, which `table` checks and removes.
     """
-    # The checksum is that of the data as they are read back: keys that are numbers become texts.
-    content: dict[str, Any] = json.loads(json.dumps(strict(data)))
+    content = _as_read(data)
     content[CHECKSUM] = json_checksum(content)
     replace_file(path, json_of(content))
 
 
 def json_of(data: Any) -> bytes:
-    """Data as strict JSON. Numbers that are not finite become `null`."""
-    text = json.dumps(strict(data), indent=2, allow_nan=False).replace("\x7f", "\\u007f")  # a control character, too
-    return f"{text}\n".encode()
+    """Data as strict JSON, with a line for each item; a list of plain values is one line.
+
+    Numbers that are not finite become `null`.
+    """
+    return f"{_lines(_as_read(data))}\n".encode()
+
+
+def _as_read(data: Any) -> Any:
+    """Data as they are read back from strict JSON: keys that are numbers, for example, become texts."""
+    return json.loads(json.dumps(strict(data), allow_nan=False))
+
+
+def _lines(value: Any, margin: str = "") -> str:
+    """A value as JSON, whose lines after the first one begin with `margin`."""
+    inside = f"{margin}  "
+    if isinstance(value, dict) and value:
+        items = [f"{_word(key)}: {_lines(item, inside)}" for key, item in value.items()]
+        opening, closing = "{}"
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        items = [_lines(item, inside) for item in value]
+        opening, closing = "[]"
+    else:
+        return _word(value)
+    between = f",\n{inside}"
+    return f"{opening}\n{inside}{between.join(items)}\n{margin}{closing}"
+
+
+def _word(value: Any) -> str:
+    """A value as JSON in one line, without a control character, so that a terminal can print it."""
+    return json.dumps(value).replace("\x7f", "\\u007f")
 
 
 def strict(value: Any) -> Any:

@@ -32,26 +32,42 @@ from fedsash.lab.papers.claims import (
 from fedsash.lab.papers.claims import (
     given as where,
 )
-from fedsash.lab.papers.numbers import Numbers, Quantity, elementwise
+from fedsash.lab.papers.numbers import Key, Numbers, Quantity, elementwise
 from fedsash.settings.errors import SettingError
 
 values = st.floats(-100, 100)
 PRINTED = Numbers.exact(("row", "column"), {("A", "x"): 3.0, ("A", "y"): 1.0, ("B", "x"): 2.0, ("B", "y"): 1.5})
 
 
-@given(st.lists(values, min_size=3, max_size=8))
-def test_an_interval_is_students(given: list[float]) -> None:
+@given(st.lists(values, min_size=3, max_size=8), st.integers(1, 64))
+def test_an_interval_is_students_and_of_several_each_is_wider(given: list[float], count: int) -> None:
     from scipy.stats import t
 
-    low, high = Quantity(tuple(given)).interval
-    half = float(t.ppf(0.975, len(given) - 1)) * stdev(given) / math.sqrt(len(given))
+    low, high = Quantity(tuple(given)).interval(of=count)
+    half = float(t.ppf(1 - 0.025 / count, len(given) - 1)) * stdev(given) / math.sqrt(len(given))
     assert low == pytest.approx(fmean(given) - half, abs=1e-9)
     assert high == pytest.approx(fmean(given) + half, abs=1e-9)
 
 
+def test_of_many_numbers_one_that_seems_to_contradict_says_no_only_if_it_is_certain_among_so_many() -> None:
+    """Its interval alone, -0.14 to -0.01, is below 0; one of 24 that hold together, -0.39 to 0.24, is not."""
+    contradicting = [-0.05, -0.075, -0.1]
+    assert above(Numbers.measured(("cell",), {(0,): contradicting})).holds is False
+    others: dict[Key, list[float]] = {(cell,): [0.9, 1.0, 1.1] for cell in range(1, 24)}
+    assert above(Numbers.measured(("cell",), {(0,): contradicting, **others})).holds is None
+    assert above(Numbers.measured(("cell",), {(0,): [-0.99, -1.0, -1.01], **others})).holds is False
+    unknown: dict[Key, list[float]] = {(cell,): [math.nan] * 3 for cell in range(1, 24)}
+    assert above(Numbers.measured(("cell",), {(0,): contradicting, **unknown})).holds is False
+
+
+def test_many_numbers_that_contradict_a_little_say_no_together() -> None:
+    contradicting: dict[Key, list[float]] = {(cell,): [-0.05, -0.075, -0.1] for cell in range(24)}
+    assert above(Numbers.measured(("cell",), contradicting)).holds is False
+
+
 @pytest.mark.parametrize("given", [(1.0,), (1.0, 1.0), (1.0, 1.0, math.nan)])
 def test_fewer_than_three_seeds_or_a_value_that_is_none_say_nothing(given: tuple[float, ...]) -> None:
-    assert Quantity(given).interval == (-math.inf, math.inf)
+    assert Quantity(given).interval() == (-math.inf, math.inf)
     assert above(Numbers.measured((), {(): given})).holds is None
 
 

@@ -1,8 +1,10 @@
 """Claims: what a paper says, as functions of numbers that say yes, no or "not decided".
 
 A claim is decided by a number whose sign or size would be another if the claim were wrong. The same evidence is needed
-for yes and for no: at least three seeds, whose 95 % interval lies on one side (`numbers.Quantity.interval`). What is
-printed, and what is calculated without chance, is exact: one value decides.
+for yes and for no: at least three seeds, whose 95 % interval lies on one side (`numbers.Quantity.interval`). A claim
+about several numbers holds if each of them does, and fails if one does. Of many that hold, one may seem to fail by
+chance, so a no takes Simes' test of all of them. What is printed, and what is calculated without chance, is exact: one
+value decides.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 Evidence: TypeAlias = dict[str, Numbers]
 """The arguments of a claim's function by their names."""
 Judge: TypeAlias = Callable[..., "Finding"]
+Side: TypeAlias = Callable[[float, float], bool]
+"""Whether an interval, from its lower to its upper end, lies on a side."""
 MOST_LISTED = 6
 """Of more numbers the words of a finding have the lowest and the highest."""
 NO_NUMBERS = "there are no numbers"
@@ -227,27 +231,35 @@ def opposite(finding: Finding) -> Finding:
     return Finding(not finding.holds, finding.words)
 
 
-def _all(
-    numbers: Numbers, what: str, yes: Callable[[float, float], bool], no: Callable[[float, float], bool]
-) -> Finding:
+def _all(numbers: Numbers, what: str, yes: Side, no: Side) -> Finding:
     """Whether all numbers are `what` is asked, as far as their intervals `(low, high)` say `yes` or `no`."""
     if not numbers:
         return Finding(None, NO_NUMBERS)
-    holds = [_side(quantity, yes, no) for quantity in numbers.values()]
-    count = f"{_counted(holds.count(True), numbers, what)}:"
+    holding = [yes(*quantity.interval()) for quantity in numbers.values()].count(True)
+    count = f"{_counted(holding, numbers, what)}:"
     if _none_has_seeds(numbers):
         count = f"{what}?"
-    return Finding(_conjunction(holds), f"{count} {_listed(numbers)}{_short_of_seeds(numbers)}")
+    holds = None
+    if holding == len(numbers):
+        holds = True
+    elif _one_certainly(list(numbers.values()), no):
+        holds = False
+    return Finding(holds, f"{count} {_listed(numbers)}{_short_of_seeds(numbers)}")
 
 
-def _side(quantity: Quantity, yes: Callable[[float, float], bool], no: Callable[[float, float], bool]) -> bool | None:
-    """On which side the interval of a number lies; None if on neither."""
-    low, high = quantity.interval
-    if yes(low, high):
-        return True
-    if no(low, high):
-        return False
-    return None
+def _one_certainly(quantities: Sequence[Quantity], side: Side) -> bool:
+    """Whether one of the quantities lies on a side, by Simes' test of all of them.
+
+    One does if for some k at least k of the n quantities lie there with intervals that leave out 5 % k / n (Simes
+    1986). That happens by chance with a probability of at most 2.5 % where they are independent, or rise together.
+    """
+    known = [quantity for quantity in quantities if all(map(math.isfinite, quantity.interval()))]
+    candidates = [quantity for quantity in known if side(*quantity.interval())]
+    for count in range(1, len(candidates) + 1):
+        certain = [side(*quantity.interval(of=len(known) / count)) for quantity in candidates]
+        if certain.count(True) >= count:
+            return True
+    return False
 
 
 def _counted(holding: int, numbers: Numbers, what: str) -> str:

@@ -590,16 +590,22 @@ def near_clients_average_like_an_ensemble(error: Numbers, gap: Numbers, distance
     """When the clients' models are close to each other, the averaged model approximates the ensemble of their outputs.
 
     By "run" and "round": the test errors of the "mean" and of the "ensemble" (by "model"), the norm of the gap between
-    their outputs, and the clients' largest distance. Here: in the half of the rounds in which clients are nearest the
-    errors differ by less than 2 points on average. Whether the gap goes with the distance over the rounds, which is not
-    said, stands beside and is not judged. The study gives no loss of the ensemble, which would be compared as the
-    errors are.
+    their outputs, and the clients' largest distance. Here: in that half of both runs' rounds in which clients are
+    nearest the errors differ by less than 2 points on average. Whether the gap goes with the distance over the rounds,
+    which is not said, stands beside and is not judged. The study gives no loss of the ensemble, which would be compared
+    as the errors are.
     """
     apart = error.at(model="mean") - error.at(model="ensemble")
-    size = together("round", _size_where_near, apart, distance)
-    near = of_all(below(size, 2), size, run=RUNS)
+    size = together("place", _size_where_near, _of_both_runs(apart), _of_both_runs(distance))
+    near = of_all(below(size, 2), apart, run=RUNS)
+    near = of_all(near, distance, run=RUNS)
     beside = above(together("round", correlation, gap, distance))
     return Finding(near.holds, f"{near.words}; correlation of gap and distance {beside.words}")
+
+
+def _of_both_runs(numbers: Numbers) -> Numbers:
+    """Numbers by "run" and "round" along one dimension, "place"."""
+    return Numbers(("place",), {(f"{run}, {round}",): number for (run, round), number in numbers.items()})
 
 
 def _size_where_near(values: Sequence[float], distance: Sequence[float]) -> float:

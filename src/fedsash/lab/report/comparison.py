@@ -529,11 +529,15 @@ def _interval(gains: Sequence[float]) -> float | None:
     return half_width(gains)
 
 
-def half_width(values: Sequence[float]) -> float:
-    """Half the width of Student's confidence interval of the mean of two or more values, t s / sqrt(n)."""
+def half_width(values: Sequence[float], intervals: float = 1) -> float:
+    """Half the width of Student's confidence interval of the mean of two or more values, t s / sqrt(n).
+
+    One of several `intervals` is so much wider that all hold together with the same confidence (Bonferroni).
+    """
     from scipy.stats import t
 
-    quantile = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
+    outside = (1 - CONFIDENCE) / intervals
+    quantile = float(t.ppf(1 - outside / 2, len(values) - 1))
     return quantile * stdev(values) / math.sqrt(len(values))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.width.judge import Ending
+from benchmarks.width.judge import DRAWS, Ending, interval
 from benchmarks.width.rules import Trail, by_mser, by_variogram, drift_and_noise
 
 SIZES = np.arange(1, 21)
@@ -51,3 +51,10 @@ def test_a_half_s_best_window_is_scored_on_the_other_half() -> None:
     assert ending.oracle == pytest.approx((0.7 + 0.8) / 2)
     assert ending.regret(2) == pytest.approx(100 * (0.75 - 0.8))
     assert ending.two_tailed_regret() == pytest.approx(100 * (0.75 - (0.8 + 0.5) / 2))
+
+
+def test_no_draw_of_clusters_on_the_other_side_is_a_small_p_and_no_difference_is_none() -> None:
+    low, high, p = interval(np.linspace(0.1, 0.3, 15))
+    assert 0.1 < low < 0.2 < high < 0.3
+    assert p == pytest.approx(2 / (DRAWS + 1))
+    assert interval(np.zeros(15)) == (0.0, 0.0, 1.0)

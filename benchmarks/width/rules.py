@@ -37,7 +37,8 @@ Rule = Callable[[Trail], int]
 """The number of models in the window, from 1 to t."""
 
 MSER_BATCH = 5
-MSER_COORDINATES = 256
+MSER_EVERY = 8
+"""Of the sketch MSER-5 sees each eighth coordinate, so that all layers are there."""
 
 
 def drift_and_noise(values: Floats, noise: float) -> tuple[Floats, Floats]:
@@ -90,7 +91,7 @@ def by_mser(trail: Trail) -> int:
     batches = rounds // MSER_BATCH
     if batches < 2:
         return rounds
-    newest = trail.sketch[rounds - batches * MSER_BATCH :, :MSER_COORDINATES]
+    newest = trail.sketch[rounds - batches * MSER_BATCH :, ::MSER_EVERY]
     means = newest.reshape(batches, MSER_BATCH, -1).mean(axis=1)
     errors = []
     for dropped in range(batches // 2 + 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.width.judge import DRAWS, Ending, interval
+from benchmarks.width.judge import DRAWS, PRIMARY, Ending, corrected, interval, table
 from benchmarks.width.rules import Trail, by_mser, by_variogram, drift_and_noise
 
 SIZES = np.arange(1, 21)
@@ -45,6 +45,13 @@ def test_rules_take_few_models_of_a_drift_and_many_of_noise() -> None:
     assert by_mser(still) > 300
 
 
+def test_mser_sees_all_layers() -> None:
+    """The first coordinates stand still; the last ones stop to move after a third of the rounds."""
+    still = np.zeros((60, 256))
+    moving = np.minimum(np.arange(60), 20)[:, None] * np.ones((1, 256))
+    assert by_mser(Trail(np.hstack([still, moving]))) == 40
+
+
 def test_a_half_s_best_window_is_scored_on_the_other_half() -> None:
     accuracies = np.array([[0.5, 0.6], [0.9, 0.7], [0.8, 0.8]])
     ending = Ending({}, Trail(np.zeros((3, 1))), np.array([1, 2, 3]), accuracies, np.array([3, 1]))
@@ -58,3 +65,21 @@ def test_no_draw_of_clusters_on_the_other_side_is_a_small_p_and_no_difference_is
     assert 0.1 < low < 0.2 < high < 0.3
     assert p == pytest.approx(2 / (DRAWS + 1))
     assert interval(np.zeros(15)) == (0.0, 0.0, 1.0)
+
+
+def test_only_secondary_rules_are_corrected() -> None:
+    assert corrected({PRIMARY: 0.04, "one": 0.04, "other": 0.01}) == {PRIMARY: 0.04, "one": 0.04, "other": 0.02}
+
+
+def test_few_clusters_have_their_range_and_no_p() -> None:
+    endings = []
+    for number, method in enumerate(("FedAvg", "FedAvgM", "FedProx")):
+        labels = {"data": "cifar10", "skew": "IID", "method": method}
+        accuracies = np.full((10, 2), 0.5)
+        accuracies[1] = 0.6 + 0.1 * number  # a fifth of ten rounds
+        sketch = np.random.default_rng(number).normal(size=(10, 16))
+        endings.append(Ending(labels, Trail(sketch), np.arange(1, 11), accuracies, np.array([2, 2])))
+    lines = list(table(endings))
+    assert "3 clusters" in lines[0] and "95 %" not in lines[0]
+    assert "| the model, W = 1 | 20.00 | +20.00 | +10.00 to +30.00 |  |" in lines
+    assert "| two-tailed, held-out data | 0.00 | +0.00 | +0.00 to +0.00 |  |" in lines

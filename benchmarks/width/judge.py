@@ -33,7 +33,7 @@ FROZEN: dict[str, Rule] = {
 }
 """The rules with the constants that were chosen on digits and MNIST, before the other data were looked at."""
 FEW_CLUSTERS = 10
-"""Of fewer clusters the bootstrap's interval is too narrow: six have it in 86 % instead of 95 %."""
+"""Of fewer clusters the bootstrap's interval is too narrow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +106,9 @@ def least_regret(endings: Sequence[Ending], rules: Mapping[str, Rule]) -> str:
 
 def judge(folder: Path) -> Iterator[str]:
     """The page's tables, in Markdown."""
-    endings = [ending for recording in recordings(folder) for ending in endings_of(recording)]
-    runs = Counter(recording.labels["data"] for recording in recordings(folder))
+    recorded = list(recordings(folder))
+    endings = [ending for recording in recorded for ending in endings_of(recording)]
+    runs = Counter(recording.labels["data"] for recording in recorded)
     yield f"runs: {', '.join(f'{count} of {data}' for data, count in runs.items())}"
     tuning = [ending for ending in endings if ending.labels["data"] in TUNED_ON]
     judging = [ending for ending in endings if ending.labels["data"] in JUDGED_ON]
@@ -147,13 +148,14 @@ def table(endings: Sequence[Ending]) -> Iterator[str]:
         differences[name] = mean_over_clusters(endings, np.subtract(values, reference).tolist())
     count = len(differences[PRIMARY])
     few = count < FEW_CLUSTERS
-    p_values = {} if few else corrected(differences)
+    intervals = {name: interval(difference) for name, difference in differences.items()}
+    p_values = {} if few else corrected({name: p for name, (_, _, p) in intervals.items()})
     yield f"| rule, {count} clusters | regret | less the reference | {'clusters' if few else '95 % interval'} | p |"
     yield "|---|---|---|---|---|"
     yield f"| {REFERENCE:g} of the rounds, the reference | {mean_over_clusters(endings, reference).mean():.2f} | | | |"
     for name, values in by_rule.items():
         difference = differences[name]
-        low, high = (difference.min(), difference.max()) if few else interval(difference)[:2]
+        low, high = (difference.min(), difference.max()) if few else intervals[name][:2]
         regret = mean_over_clusters(endings, values).mean()
         p = f"{p_values[name]:.2g}" if p_values else ""
         yield f"| {name} | {regret:.2f} | {difference.mean():+.2f} | {low:+.2f} to {high:+.2f} | {p} |"
@@ -161,11 +163,10 @@ def table(endings: Sequence[Ending]) -> Iterator[str]:
     yield f"\nmedian W/t: {widths}"
 
 
-def corrected(differences: Mapping[str, Floats]) -> dict[str, float]:
-    """The p-value of each rule; those of the secondary ones are corrected for their number, by Holm's procedure."""
-    p_values = {name: interval(difference)[2] for name, difference in differences.items()}
+def corrected(p_values: Mapping[str, float]) -> dict[str, float]:
+    """The p-values of the rules; those of the secondary ones are corrected for their number, by Holm's procedure."""
     secondary = [name for name in p_values if name != PRIMARY]
-    return p_values | dict(zip(secondary, holm([p_values[name] for name in secondary]), strict=True))
+    return {**p_values, **dict(zip(secondary, holm([p_values[name] for name in secondary]), strict=True))}
 
 
 def median_share(endings: Sequence[Ending], rule: Rule) -> float:

@@ -62,7 +62,7 @@ def write_table(path: Path | str, data: Mapping[str, Any]) -> None:
     """
     content = _as_read(data)
     content[CHECKSUM] = json_checksum(content)
-    replace_file(path, json_of(content))
+    replace_file(path, _text(content))
 
 
 def json_of(data: Any) -> bytes:
@@ -70,7 +70,11 @@ def json_of(data: Any) -> bytes:
 
     Numbers that are not finite become `null`.
     """
-    return f"{_lines(_as_read(data))}\n".encode()
+    return _text(_as_read(data))
+
+
+def _text(content: Any) -> bytes:
+    return f"{_lines(content)}\n".encode()
 
 
 def _as_read(data: Any) -> Any:

@@ -416,7 +416,7 @@ PRINTED = {
     "F8": "yes: 24 of 24 below 1: from 0.4923 (FedAdam, 150) to 0.9032 (FedFA, 300)",
     "F16": "no: 23 of 24 below 0: from -2.73 (FedYogi, Epoch) to 0.23 (FedASAM, Cyclic); 19 of 24 below 0",
     "F17": "yes: above 0: 1.61",
-    "F19": "yes: above 0: 0.655",
+    "F19": "yes: above 0: 0.655; by method 8 of 8 above 0",
     "F20": "not decided: fixed starts only",
 }
 
@@ -608,6 +608,23 @@ def test_fedavg_alone_says_nothing_of_all_methods(name: str, against: str) -> No
 def test_a_scheme_as_worded_must_give_the_same_verdict(name: str, epoch: float, expected: str) -> None:
     as_worded = {"Cyclic, as worded": 64.0, "Epoch, as worded": epoch}
     assert CLAIMS[name].judged(schemes(**RESTRAINED, **as_worded)).verdict == expected
+
+
+def test_the_schemes_as_worded_are_evidence_beside_those_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_table(_: object, __: object, table: str = "") -> Numbers:
+        return Numbers.exact(("row", "column", "cell"), {("FedAvg", "Epoch", ""): 51.0 if table else 48.0})
+
+    monkeypatch.setattr(ima_claims, "of_table", of_table)
+    accuracy = measured("F17", AT_FULL_SCALE)["accuracy"]
+    assert {key: quantity.mean for key, quantity in accuracy.items()} == {
+        ("FedAvg", "Epoch"): 48.0,
+        ("FedAvg", "Epoch, as worded"): 51.0,
+    }
+
+
+def test_a_part_of_the_participations_is_no_no() -> None:
+    rising = over("gain", "participation", {0.1: 1.0, 0.2: 2.0, 0.3: 3.0})
+    assert CLAIMS["E19"].judged(rising).verdict == "not decided"
 
 
 def test_the_middle_of_three_splits_does_not_count() -> None:

@@ -546,6 +546,21 @@ def test_near_clients_may_be_like_an_ensemble_while_the_gap_falls_with_their_dis
     assert finding.verdict == "yes" and "correlation of gap and distance 0 of 2 certainly above 0" in finding.words
 
 
+def test_a_run_whose_clients_are_far_apart_says_nothing_of_near_ones() -> None:
+    errors: dict[Key, float] = {}
+    distances: dict[Key, float] = {}
+    for run, distance, apart in zip(RUNS, (30.0, 3.0), (5.7, 0.6), strict=True):
+        for i, round in enumerate((40, 75, 200, 399)):
+            distances[run, round] = distance + i
+            errors |= {(run, round, "mean"): 40 + apart, (run, round, "ensemble"): 40.0}
+    evidence = joined(
+        one("error", ("run", "round", "model"), errors, noise=0.1),
+        one("gap", ("run", "round"), distances),
+        one("distance", ("run", "round"), distances),
+    )
+    assert CLAIMS["B6"].judged(evidence(3)).verdict == "yes"
+
+
 # --- What is calculated, and what is printed ---
 
 

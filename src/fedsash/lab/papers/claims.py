@@ -3,8 +3,8 @@
 A claim is decided by a number whose sign or size would be another if the claim were wrong. The same evidence is needed
 for yes and for no: at least three seeds, whose 95 % interval lies on one side (`numbers.Quantity.interval`). A claim
 about several numbers holds if each of them does, and fails if one does. Of many that hold, one may seem to fail by
-chance, so a no takes Simes' test of all of them. What is printed, and what is calculated without chance, is exact: one
-value decides.
+chance, so a no takes Simes' test of all numbers of a comparison. What is printed, and what is calculated without
+chance, is exact: one value decides.
 """
 
 from __future__ import annotations
